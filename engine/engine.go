@@ -50,7 +50,8 @@ type Info struct {
 	KVTokens        int // most tokens in the whole KV cache, over all sequences
 	KVBytesPerToken int
 	Params          int64
-	BOS, EOS        Token // -1 when the model has none
+	BOS             Token // put before every prompt; -1 when the model wants none
+	EOS             Token // -1 when the model has none
 	Fingerprint     Fingerprint
 }
 
@@ -95,4 +96,20 @@ type Runner interface {
 	ImportKV(s Seq, data []byte) (int, error)
 	// Close frees the model. No method may be called afterwards.
 	Close() error
+}
+
+// Message is one turn of a chat.
+type Message struct {
+	Role    string // "system", "user", "assistant" or "tool"
+	Content string
+}
+
+// Templater lays out a chat as a model's prompt. A Runner implements it where
+// its model knows how.
+type Templater interface {
+	// ChatTokens gives the prompt of a chat by the model's chat template, BOS
+	// included, ready for the assistant's next turn. With continueFinal the last
+	// message is the assistant's and the prompt ends inside it. Contents never
+	// become control tokens. It may be called from any goroutine.
+	ChatTokens(messages []Message, continueFinal bool) ([]Token, error)
 }
