@@ -1,0 +1,121 @@
+// Package openai holds the wire types of the OpenAI-compatible API that
+// applications, edge nodes, gateways and workers share: requests with checks
+// that name the member at fault, responses, stream chunks and error bodies.
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// MaxBody is the largest request body that any role reads, in bytes. A 10 MB
+// prompt is read and then refused by the model's context, with a clear error.
+const MaxBody = 32 << 20
+
+// Body is a JSON object whose members stay as the client wrote them: what Weir
+// does not know passes through untouched.
+type Body map[string]json.RawMessage
+
+// ReadBody reads a request's JSON object. It refuses other content types (415),
+// bodies over MaxBody (413), malformed JSON and anything but an object (400).
+func ReadBody(r *http.Request) (Body, error) {
+	if ct := r.Header.Get("Content-Type"); ct != "" || r.ContentLength != 0 {
+		mt, _, err := mime.ParseMediaType(ct)
+		if err != nil || mt != "application/json" {
+			return nil, &Error{Status: http.StatusUnsupportedMediaType, Type: TypeInvalidRequest, Code: CodeMediaType,
+				Param: "Content-Type", Message: "send the request as application/json", NoRetry: true}
+		}
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, MaxBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, &Error{Status: http.StatusRequestEntityTooLarge, Type: TypeInvalidRequest, Code: CodeBodyTooLarge,
+			Message: fmt.Sprintf("the body is larger than %d bytes", MaxBody), NoRetry: true}
+	case err != nil:
+		return nil, &Error{Status: http.StatusBadRequest, Type: TypeInvalidRequest, Code: CodeInvalidJSON,
+			Message: "the body could not be read to its end", Cause: err}
+	}
+	return ParseBody(data)
+}
+
+// ParseBody parses a JSON object.
+func ParseBody(data []byte) (Body, error) {
+	if !utf8.Valid(data) {
+		return nil, BadRequest("", CodeInvalidJSON, "the body is not valid UTF-8")
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	var b Body
+	err := dec.Decode(&b)
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrong):
+		return nil, BadRequest("", CodeInvalidJSON, "the body must be a JSON object")
+	case errors.Is(err, io.EOF):
+		return nil, BadRequest("", CodeInvalidJSON, "the body is empty: send a JSON object")
+	case err != nil:
+		return nil, BadRequest("", CodeInvalidJSON, "the body is not valid JSON near byte %d: %s", dec.InputOffset(), strings.TrimPrefix(err.Error(), "json: "))
+	case b == nil:
+		return nil, BadRequest("", CodeInvalidJSON, "the body must be a JSON object")
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, BadRequest("", CodeInvalidJSON, "the body has text after the JSON object")
+	}
+	return b, nil
+}
+
+// Set stores v as member name. v must marshal.
+func (b Body) Set(name string, v any) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("openai: member %s: %v", name, err))
+	}
+	b[name] = raw
+}
+
+// Clone copies the object, not the members' bytes.
+func (b Body) Clone() Body {
+	c := make(Body, len(b)+4)
+	for k, v := range b {
+		c[k] = v
+	}
+	return c
+}
+
+// JSON returns the object with its members in alphabetical order.
+func (b Body) JSON() []byte {
+	data, err := json.Marshal(map[string]json.RawMessage(b))
+	if err != nil { // members came from a parsed object or from Set
+		panic(fmt.Sprintf("openai: marshal body: %v", err))
+	}
+	return data
+}
+
+// Inner lists the members that only the inside of Weir may say (protocols.md
+// 1.2): they name hosts, KV blocks or scheduling of other requests.
+var Inner = []string{
+	"kv_transfer_params", "ec_transfer_params", "disaggregated_params",
+	"bootstrap_host", "bootstrap_port", "bootstrap_room",
+	"priority", "request_id", "session_id", "cache_salt",
+}
+
+// StripInner removes the members of Inner and returns the names removed.
+func (b Body) StripInner() []string {
+	var gone []string
+	for _, name := range Inner {
+		if _, ok := b[name]; ok {
+			delete(b, name)
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(gone)
+	return gone
+}
