@@ -1,0 +1,137 @@
+package cascade
+
+import "math"
+
+// Token is what a runner tells about one generated token. Margin and Entropy
+// are NaN when the runner did not compute them.
+type Token struct {
+	LogProb float64 // of the chosen token, <= 0
+	Margin  float64 // log-probability of the best minus that of the second
+	Entropy float64 // nats, over the renormalised top-k
+	Span    Span
+}
+
+// Accumulator collects Signals token by token in constant space. The zero
+// value is ready to use. It is not safe for concurrent use.
+type Accumulator struct {
+	spans [spanCount]spanStat
+}
+
+type spanStat struct {
+	s            Signals
+	bad          bool
+	sq           float64
+	sumMargin    float64
+	sumEntropies float64
+}
+
+// Add adds a token of the answer span: its log-probability and the margin to
+// the second best (NaN when unknown). The end token counts.
+func (a *Accumulator) Add(logprob, margin float64) {
+	a.spans[SpanAnswer].add(logprob, margin, math.NaN())
+}
+
+// AddToken adds a token of any span. A span out of range counts as answer.
+func (a *Accumulator) AddToken(t Token) {
+	span := t.Span
+	if span >= spanCount {
+		span = SpanAnswer
+	}
+	a.spans[span].add(t.LogProb, t.Margin, t.Entropy)
+}
+
+// Missing notes a token of the answer for which the runner gave no
+// log-probability. The answer is then not judged by its signals.
+func (a *Accumulator) Missing() { a.spans[SpanAnswer].bad = true }
+
+// Reset empties the accumulator for the next answer.
+func (a *Accumulator) Reset() { *a = Accumulator{} }
+
+// Signals returns the signals of the answer span so far.
+func (a *Accumulator) Signals() Signals { return a.spans[SpanAnswer].signals() }
+
+// SpanSignals returns the signals of one span; an unknown span is unusable.
+func (a *Accumulator) SpanSignals(span Span) Signals {
+	if span >= spanCount {
+		return Signals{}
+	}
+	return a.spans[span].signals()
+}
+
+func (st *spanStat) add(lp, margin, entropy float64) {
+	if math.IsNaN(lp) || math.IsInf(lp, 1) || lp > 1e-3 {
+		st.bad = true
+		return
+	}
+	lp = math.Max(-50, math.Min(0, lp))
+	s := &st.s
+	if s.Tokens == 0 {
+		s.FirstLogProb, s.EWMALogProb, s.MinLogProb = lp, lp, lp
+	} else {
+		s.EWMALogProb += (lp - s.EWMALogProb) / 16
+		s.MinLogProb = math.Min(s.MinLogProb, lp)
+	}
+	s.Tokens++
+	s.SumLogProb += lp
+	st.sq += lp * lp
+	if lp < -math.Ln2 {
+		s.Low++
+	}
+	s.hist[phiBin(lp)]++
+	if !math.IsNaN(margin) {
+		if s.Margins == 0 || margin < s.MinMargin {
+			s.MinMargin = margin
+		}
+		s.Margins++
+		st.sumMargin += margin
+	}
+	if !math.IsNaN(entropy) {
+		s.Entropies++
+		st.sumEntropies += entropy
+	}
+}
+
+// phiEdges are the log-probabilities at the lower ends of the bins, so that a
+// token finds its bin by comparisons instead of two transcendental functions.
+var phiEdges = func() (e [phiBins]float64) {
+	for i := range e {
+		phi := phiLow + float64(i)*(phiHigh-phiLow)/phiBins
+		if phi < 0 {
+			e[i] = phi - math.Ln2
+		} else {
+			e[i] = math.Log1p(-math.Exp(-phi - math.Ln2))
+		}
+	}
+	return e
+}()
+
+// phiBin returns the bin of Phi(lp), by bisection.
+func phiBin(lp float64) int {
+	lo, hi := 0, phiBins-1
+	for lo < hi {
+		mid := (lo + hi + 1) / 2
+		if lp >= phiEdges[mid] {
+			lo = mid
+		} else {
+			hi = mid - 1
+		}
+	}
+	return lo
+}
+
+func (st *spanStat) signals() Signals {
+	s := st.s
+	if s.Tokens > 0 {
+		n := float64(s.Tokens)
+		s.MeanLogProb = s.SumLogProb / n
+		s.VarLogProb = math.Max(0, st.sq/n-s.MeanLogProb*s.MeanLogProb)
+		s.Usable = !st.bad
+	}
+	if s.Margins > 0 {
+		s.MeanMargin = st.sumMargin / float64(s.Margins)
+	}
+	if s.Entropies > 0 {
+		s.MeanEntropy = st.sumEntropies / float64(s.Entropies)
+	}
+	return s
+}

@@ -1,0 +1,190 @@
+package cascade
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+)
+
+// ErrFingerprint says that a calibration was made for another model.
+var ErrFingerprint = errors.New("calibration belongs to another model")
+
+// calibrationVersion is the format written and read.
+const calibrationVersion = 1
+
+// Calibration turns Signals into the probability that the edge's answer is
+// right: sigmoid(Bias + sum Weight*Feature), Platt's method over log-odds.
+// It is valid for one model only, named by its fingerprint.
+type Calibration struct {
+	Version int `json:"version"`
+	// Model is the served name of the edge model, for people.
+	Model string `json:"model"`
+	// Fingerprint names weights (and where they matter runner and KV format).
+	// It is compared by Bind.
+	Fingerprint string `json:"fingerprint"`
+	// LabelKind says what "right" meant: truth, feedback, validator, judge or
+	// agreement (with the cloud).
+	LabelKind string  `json:"label_kind"`
+	Samples   int     `json:"samples"`
+	Bias      float64 `json:"bias"`
+	Terms     []Term  `json:"terms"`
+	// EdgeAccuracy and CloudAccuracy are means over the samples; CloudAccuracy
+	// is 0 when it was not measured.
+	EdgeAccuracy  float64 `json:"edge_accuracy"`
+	CloudAccuracy float64 `json:"cloud_accuracy,omitempty"`
+	// Threshold is the recommended probability below which to escalate.
+	Threshold float64 `json:"threshold"`
+}
+
+// Term is one weighted feature of a calibration.
+type Term struct {
+	Feature Feature `json:"feature"`
+	Weight  float64 `json:"weight"`
+}
+
+// Sample is one labelled answer of the edge model.
+type Sample struct {
+	Signals Signals
+	Right   float64 // 1 right, 0 wrong, or a score between
+	Weight  float64 // 0 counts as 1
+}
+
+// slopeFloor keeps the first feature's order: a more confident answer is never
+// called less likely to be right.
+const slopeFloor = .05
+
+// FitPlatt fits a calibration on samples; without features it uses
+// FeatureProduct. Samples that are not usable are skipped. The returned
+// calibration has no fingerprint, name or threshold yet. ErrFit when fewer
+// than ten samples remain or all have the same label.
+func FitPlatt(samples []Sample, features ...Feature) (Calibration, error) {
+	if len(features) == 0 {
+		features = []Feature{FeatureProduct}
+	}
+	var x, y, w []float64
+	right, total := 0.0, 0.0
+	for i := range samples {
+		s := &samples[i]
+		row, ok := featureRow(&s.Signals, features)
+		if !ok {
+			continue
+		}
+		weight := s.Weight
+		if weight <= 0 {
+			weight = 1
+		}
+		x = append(x, row...)
+		y = append(y, s.Right)
+		w = append(w, weight)
+		right += weight * s.Right
+		total += weight
+	}
+	if len(y) < 10 || right == 0 || right == total {
+		return Calibration{}, fmt.Errorf("%w: %d usable samples, %.1f %% right", ErrFit, len(y), 100*right/math.Max(total, 1))
+	}
+	fit := FitLogistic(x, len(features), y, w, nil, 1e-3)
+	c := Calibration{
+		Version: calibrationVersion, LabelKind: "truth", Samples: len(y),
+		Bias: fit.Bias, EdgeAccuracy: right / total, Threshold: .5,
+	}
+	for i, f := range features {
+		c.Terms = append(c.Terms, Term{f, fit.W[i]})
+	}
+	c.Terms[0].Weight = math.Max(slopeFloor, c.Terms[0].Weight)
+	return c, nil
+}
+
+func featureRow(s *Signals, features []Feature) ([]float64, bool) {
+	if !s.Usable {
+		return nil, false
+	}
+	row := make([]float64, len(features))
+	for i, f := range features {
+		v, ok := f.Value(s)
+		if !ok || math.IsNaN(v) {
+			return nil, false
+		}
+		row[i] = v
+	}
+	return row, true
+}
+
+// Probability returns the probability that the answer with these signals is
+// right. ok is false when the signals are not usable or lack a feature.
+func (c *Calibration) Probability(s *Signals) (p float64, ok bool) {
+	if c == nil || len(c.Terms) == 0 || !s.Usable {
+		return 0, false
+	}
+	z := c.Bias
+	for _, t := range c.Terms {
+		v, ok := t.Feature.Value(s)
+		if !ok {
+			return 0, false
+		}
+		z += t.Weight * v
+	}
+	if math.IsNaN(z) {
+		return 0, false
+	}
+	return Sigmoid(z), true
+}
+
+// Bind returns ErrFingerprint unless the calibration was made for the model
+// with this fingerprint.
+func (c *Calibration) Bind(fingerprint string) error {
+	if c.Fingerprint != fingerprint {
+		return fmt.Errorf("%w: made for %q, the model is %q: run 'weir cascade calibrate'", ErrFingerprint, c.Fingerprint, fingerprint)
+	}
+	return nil
+}
+
+// Validate reports the first field with an impossible value.
+func (c *Calibration) Validate() error {
+	switch {
+	case c.Version != calibrationVersion:
+		return fmt.Errorf("calibration: version is %d, want %d", c.Version, calibrationVersion)
+	case len(c.Terms) == 0 || len(c.Terms) > 8:
+		return fmt.Errorf("calibration: terms has %d entries, want 1 to 8", len(c.Terms))
+	case !finite(c.Bias):
+		return errors.New("calibration: bias is not a finite number")
+	case !unit(c.Threshold):
+		return fmt.Errorf("calibration: threshold is %v, want 0 to 1", c.Threshold)
+	case !unit(c.EdgeAccuracy) || !unit(c.CloudAccuracy):
+		return errors.New("calibration: an accuracy is not between 0 and 1")
+	case c.Samples < 0:
+		return fmt.Errorf("calibration: samples is %d, want 0 or more", c.Samples)
+	}
+	for _, t := range c.Terms {
+		if !t.Feature.Valid() {
+			return fmt.Errorf("calibration: unknown feature %q", t.Feature)
+		}
+		if !finite(t.Weight) {
+			return fmt.Errorf("calibration: weight of %q is not a finite number", t.Feature)
+		}
+	}
+	return nil
+}
+
+// ParseCalibration reads a calibration from JSON. Unknown keys, trailing data
+// and impossible values are errors.
+func ParseCalibration(data []byte) (Calibration, error) {
+	var c Calibration
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&c); err != nil {
+		return Calibration{}, fmt.Errorf("calibration: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return Calibration{}, errors.New("calibration: data after the JSON object")
+	}
+	if err := c.Validate(); err != nil {
+		return Calibration{}, err
+	}
+	return c, nil
+}
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+func unit(v float64) bool   { return v >= 0 && v <= 1 }

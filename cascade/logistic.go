@@ -1,0 +1,147 @@
+package cascade
+
+import (
+	"errors"
+	"math"
+)
+
+// ErrFit says that there is too little to fit a calibration from: fewer than
+// ten samples, or only right or only wrong ones.
+var ErrFit = errors.New("too few samples to calibrate")
+
+// Logistic is a logistic regression p = sigmoid(Bias + sum W[i] x[i]).
+type Logistic struct {
+	Bias float64
+	W    []float64
+}
+
+// Sigmoid is 1/(1+exp(-x)), stable at both ends.
+func Sigmoid(x float64) float64 {
+	if x >= 0 {
+		return 1 / (1 + math.Exp(-x))
+	}
+	e := math.Exp(x)
+	return e / (1 + e)
+}
+
+// Logit is the inverse of Sigmoid, clipped to +-16.
+func Logit(p float64) float64 {
+	const eps = 1.1e-7
+	p = math.Max(eps, math.Min(1-eps, p))
+	return math.Log(p / (1 - p))
+}
+
+// P returns the probability for x.
+func (l *Logistic) P(x []float64) float64 {
+	z := l.Bias
+	for i, w := range l.W {
+		z += w * x[i]
+	}
+	return Sigmoid(z)
+}
+
+// FitLogistic fits by Newton steps (IRLS, at most 25) with a Gaussian prior of
+// precision tau around prior, which may be nil for zero. x is row-major, one
+// row of dim values per label; y lies in [0, 1]; w may be nil for equal weight.
+// A prior of another shape is an error of the caller and is ignored.
+func FitLogistic(x []float64, dim int, y, w []float64, prior *Logistic, tau float64) Logistic {
+	d := dim + 1
+	center := make([]float64, d)
+	if prior != nil && len(prior.W) == dim {
+		center[0] = prior.Bias
+		copy(center[1:], prior.W)
+	}
+	beta := append([]float64(nil), center...)
+	grad, hess, row := make([]float64, d), make([]float64, d*d), make([]float64, d)
+	row[0] = 1
+	for range 25 {
+		clear(grad)
+		clear(hess)
+		for j := range d {
+			grad[j] = -tau * (beta[j] - center[j])
+			hess[j*d+j] = tau
+		}
+		for i, yi := range y {
+			copy(row[1:], x[i*dim:(i+1)*dim])
+			wi := 1.0
+			if w != nil {
+				wi = w[i]
+			}
+			accumulate(grad, hess, row, beta, yi, wi)
+		}
+		step := solve(hess, grad, d)
+		if step == nil || addStep(beta, step) < 1e-9 {
+			break
+		}
+	}
+	return Logistic{Bias: beta[0], W: beta[1:]}
+}
+
+func accumulate(grad, hess, row, beta []float64, y, w float64) {
+	z := 0.0
+	for j, b := range beta {
+		z += b * row[j]
+	}
+	p := Sigmoid(z)
+	h := w * math.Max(p*(1-p), 1e-9)
+	d := len(row)
+	for j, rj := range row {
+		grad[j] += w * (y - p) * rj
+		for k := range j + 1 {
+			hess[j*d+k] += h * rj * row[k]
+		}
+	}
+}
+
+// addStep moves beta and returns the largest change. Steps are bounded so that
+// separable data cannot throw the iteration out.
+func addStep(beta, step []float64) float64 {
+	largest := 0.0
+	for _, s := range step {
+		largest = math.Max(largest, math.Abs(s))
+	}
+	scale := 1.0
+	if largest > 8 {
+		scale = 8 / largest
+	}
+	for j, s := range step {
+		beta[j] += scale * s
+	}
+	return largest
+}
+
+// solve solves the symmetric positive system whose lower triangle is a, by
+// Cholesky. It returns nil when a is not positive definite.
+func solve(a, b []float64, d int) []float64 {
+	l := make([]float64, d*d)
+	for i := range d {
+		for j := range i + 1 {
+			s := a[i*d+j]
+			for k := range j {
+				s -= l[i*d+k] * l[j*d+k]
+			}
+			if i != j {
+				l[i*d+j] = s / l[j*d+j]
+				continue
+			}
+			if !(s > 1e-12) {
+				return nil
+			}
+			l[i*d+i] = math.Sqrt(s)
+		}
+	}
+	x := append([]float64(nil), b...)
+	for i := range d {
+		for k := range i {
+			x[i] -= l[i*d+k] * x[k]
+		}
+		x[i] /= l[i*d+i]
+	}
+	for i := d - 1; i >= 0; i-- {
+		for k := i + 1; k < d; k++ {
+			x[i] -= l[k*d+i] * x[k]
+		}
+		x[i] /= l[i*d+i]
+	}
+	return x
+}
