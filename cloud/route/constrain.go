@@ -1,0 +1,64 @@
+package route
+
+import "slices"
+
+// constraint returns why an instance cannot take the stage, or "".
+type constraint func(*Observation, *InstanceView) Reason
+
+func servesModel(o *Observation, in *InstanceView) Reason {
+	if in.Model != o.Req.Model {
+		return OutModel
+	}
+	return ""
+}
+
+func isReady(_ *Observation, in *InstanceView) Reason {
+	if !in.Ready {
+		return OutNotReady
+	}
+	return ""
+}
+
+// contextFits refuses only what cannot fit in any tokenizer of today: no
+// vocabulary has tokens of more than 128 bytes on average text.
+func contextFits(o *Observation, in *InstanceView) Reason {
+	const mostBytesPerToken = 128
+	if in.Context > 0 && o.Req.PromptBytes/mostBytesPerToken > in.Context {
+		return OutContext
+	}
+	return ""
+}
+
+func canPrefill(_ *Observation, in *InstanceView) Reason {
+	if in.Role != Prefill {
+		return OutRole
+	}
+	return ""
+}
+
+func canDecode(_ *Observation, in *InstanceView) Reason {
+	if in.Role == Prefill {
+		return OutRole
+	}
+	return ""
+}
+
+func notFailed(failed []string) constraint {
+	return func(_ *Observation, in *InstanceView) Reason {
+		if slices.Contains(failed, in.ID) {
+			return OutFailed
+		}
+		return ""
+	}
+}
+
+// sharesKV refuses a prefill instance whose KV the decode instance is known
+// not to read.
+func sharesKV(decode *InstanceView) constraint {
+	return func(_ *Observation, in *InstanceView) Reason {
+		if in.KVFormat != "" && decode.KVFormat != "" && in.KVFormat != decode.KVFormat {
+			return OutKV
+		}
+		return ""
+	}
+}

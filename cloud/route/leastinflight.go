@@ -1,0 +1,142 @@
+package route
+
+// LeastInFlight sends each stage to the ready instance with the fewest legs
+// under way. Prefill legs weigh by count first and by prompt bytes second,
+// because a prefill's cost grows with its prompt.
+type LeastInFlight struct{}
+
+const policyLeastInFlight = "least-in-flight"
+
+var _ Policy = LeastInFlight{}
+
+// Spec implements Policy.
+func (LeastInFlight) Spec() Spec {
+	return Spec{
+		Name:     policyLeastInFlight,
+		Signals:  []string{"role", "model", "ready", "in_flight.requests", "in_flight.prompt_bytes"},
+		Knob:     "prefill and decode instance",
+		Fallback: "without a usable prefill instance the decode instance prefills",
+		Weakness: "several gateways see only their own legs; prefix hits and answer lengths are not weighed",
+	}
+}
+
+// Decide implements Policy.
+func (LeastInFlight) Decide(o *Observation) Decision {
+	d := Decision{Policy: policyLeastInFlight, Scores: make([]Score, 0, len(o.Inst))}
+	decode, only := pick(o, &d, StageDecode, servesModel, canDecode, isReady, contextFits, notFailed(o.Req.FailedDecode))
+	if decode == nil {
+		d.Action = Reject{whyNone(d.Scores)}
+		return d
+	}
+	d.Reasons = append(d.Reasons, why(only))
+	if decode.Role == Mixed {
+		return whole(d, decode, ReasonWhole)
+	}
+	if h := o.Req.Handoff; h != "" && handoffFits(o, h, decode) {
+		d.Reasons = append(d.Reasons, ReasonSplit, ReasonHandoffReused)
+		d.Action = Send{Prefill: h, Decode: decode.ID, Reuse: true}
+		return d
+	}
+	prefill, _ := pick(o, &d, StagePrefill, servesModel, canPrefill, isReady, contextFits, notFailed(o.Req.FailedPrefill), sharesKV(decode))
+	if prefill == nil {
+		d.Fallback = true
+		return whole(d, decode, ReasonPrefillAtDecode)
+	}
+	d.Reasons = append(d.Reasons, ReasonSplit)
+	d.Action = Send{Prefill: prefill.ID, Decode: decode.ID}
+	return d
+}
+
+func whole(d Decision, in *InstanceView, reason Reason) Decision {
+	d.Reasons = append(d.Reasons, reason)
+	d.Action = Send{Decode: in.ID}
+	return d
+}
+
+func why(only bool) Reason {
+	if only {
+		return ReasonOnly
+	}
+	return ReasonLeastInFlight
+}
+
+// handoffFits reports whether the prefill instance that holds the hand-off is
+// still there and writes what decode reads.
+func handoffFits(o *Observation, holder string, decode *InstanceView) bool {
+	for i := range o.Inst {
+		if in := &o.Inst[i]; in.ID == holder {
+			return in.Ready && sharesKV(decode)(o, in) == ""
+		}
+	}
+	return false
+}
+
+// pick scores the instances that meet every constraint and returns the best,
+// and whether it was the only one. Ties go to a place that the seed chooses.
+func pick(o *Observation, d *Decision, stage Stage, hard ...constraint) (best *InstanceView, only bool) {
+	n, ties := 0, 0
+	for i := range o.Inst {
+		in := &o.Inst[i]
+		if out := firstViolation(o, in, hard); out != "" {
+			if out != OutModel && out != OutRole {
+				d.Scores = append(d.Scores, Score{Stage: stage, Instance: in.ID, Out: out})
+			}
+			continue
+		}
+		n++
+		d.Scores = append(d.Scores, Score{Stage: stage, Instance: in.ID, Value: float64(in.InFlight.Requests)})
+		switch {
+		case best == nil || less(stage, in, best):
+			best, ties = in, 1
+		case !less(stage, best, in):
+			// Reservoir choice among equals: the k-th replaces with chance 1/k.
+			if ties++; mix(o.Seed, uint64(ties))%uint64(ties) == 0 {
+				best = in
+			}
+		}
+	}
+	return best, n == 1
+}
+
+func firstViolation(o *Observation, in *InstanceView, hard []constraint) Reason {
+	for _, c := range hard {
+		if out := c(o, in); out != "" {
+			return out
+		}
+	}
+	return ""
+}
+
+func less(stage Stage, a, b *InstanceView) bool {
+	if a.InFlight.Requests != b.InFlight.Requests {
+		return a.InFlight.Requests < b.InFlight.Requests
+	}
+	return stage == StagePrefill && a.InFlight.PromptBytes < b.InFlight.PromptBytes
+}
+
+// whyNone names the cause of an empty stage: the mildest exclusion wins,
+// because it is the one that was closest to a yes.
+func whyNone(scores []Score) Reason {
+	cause := ReasonNoInstance
+	for _, s := range scores {
+		switch s.Out {
+		case OutFailed:
+			return ReasonAllFailed
+		case OutContext:
+			cause = ReasonTooLong
+		case OutNotReady:
+			if cause == ReasonNoInstance {
+				cause = ReasonNoneReady
+			}
+		}
+	}
+	return cause
+}
+
+// mix is the finalizer of SplitMix64 (Steele, Lea, Flood 2014) over both words.
+func mix(a, b uint64) uint64 {
+	z := a + b*0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}

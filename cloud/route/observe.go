@@ -1,0 +1,81 @@
+package route
+
+import "time"
+
+// Role is what an instance is for.
+type Role string
+
+// Roles of instances.
+const (
+	Mixed   Role = "mixed" // prefills and decodes
+	Prefill Role = "prefill"
+	Decode  Role = "decode"
+)
+
+// Valid reports whether r is one of the roles.
+func (r Role) Valid() bool { return r == Mixed || r == Prefill || r == Decode }
+
+// Trigger says why a policy is asked.
+type Trigger uint8
+
+// Triggers of routing decisions.
+const (
+	Arrival Trigger = iota // a request's first attempt
+	Retry                  // an attempt failed before its first token
+)
+
+// Observation is all that a routing policy may know. It is a value: policies
+// do not change it. Inst is sorted by ID, so equal observations give equal
+// decisions.
+type Observation struct {
+	// Now is the time since the observer's own start; ages are measured
+	// against it.
+	Now     time.Duration
+	Trigger Trigger
+	Req     RequestView
+	Inst    []InstanceView
+	// Seed breaks ties. The gateway derives it from the operation, so that
+	// equally loaded instances share the work.
+	Seed uint64
+}
+
+// RequestView is what is known of a request before a model has seen it.
+type RequestView struct {
+	Model string // name of the pool that serves the request
+	// PromptBytes is the prompt's size; a gateway has no tokenizer.
+	PromptBytes int
+	// MaxTokens bounds the answer in tokens; 0 is unknown.
+	MaxTokens int
+	Session   string
+	// Handoff is the prefill instance that already holds the request's KV for
+	// an unread hand-off, or "".
+	Handoff string
+	// FailedPrefill and FailedDecode are the instances that failed this
+	// request at that stage. A whole request counts as decode.
+	FailedPrefill, FailedDecode []string
+}
+
+// InstanceView is one instance as its observer last knew it.
+type InstanceView struct {
+	ID    string // stable name
+	Epoch string // random per process start
+	Role  Role
+	Model string
+	// Ready is false while the instance is down, loading, draining or unknown.
+	Ready bool
+	// Context is the most tokens of prompt and answer; 0 is unknown.
+	Context int
+	// KVFormat names what KV bytes the instance writes and reads; two
+	// instances exchange KV only if it is equal. "" is unknown.
+	KVFormat string
+	// SeenAt is when the instance was last heard of, on Observation.Now's clock.
+	SeenAt   time.Duration
+	InFlight InFlight
+}
+
+// InFlight is the observer's own ledger of what it sent to an instance and has
+// not seen end. Unlike anything reported, it has no age.
+type InFlight struct {
+	Requests    int // legs under way
+	PromptBytes int // of legs that still prefill
+}

@@ -1,0 +1,184 @@
+package route
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func inst(id string, role Role, n int) InstanceView {
+	return InstanceView{ID: id, Epoch: "e", Role: role, Model: "m", Ready: true, InFlight: InFlight{Requests: n}}
+}
+
+func down(in InstanceView) InstanceView { in.Ready = false; return in }
+
+func TestDecide(t *testing.T) {
+	kv := func(in InstanceView, f string) InstanceView { in.KVFormat = f; return in }
+	tests := []struct {
+		name     string
+		req      RequestView
+		inst     []InstanceView
+		want     Action
+		reasons  []Reason
+		fallback bool
+	}{
+		{name: "one pair", inst: []InstanceView{inst("d", Decode, 0), inst("p", Prefill, 0)},
+			want: Send{Prefill: "p", Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonSplit}},
+		{name: "least in flight at both stages",
+			inst: []InstanceView{inst("d1", Decode, 3), inst("d2", Decode, 2), inst("p1", Prefill, 1), inst("p2", Prefill, 4)},
+			want: Send{Prefill: "p1", Decode: "d2"}, reasons: []Reason{ReasonLeastInFlight, ReasonSplit}},
+		{name: "mixed alone", inst: []InstanceView{inst("m", Mixed, 9)},
+			want: Send{Decode: "m"}, reasons: []Reason{ReasonOnly, ReasonWhole}},
+		{name: "no prefill left", inst: []InstanceView{inst("d", Decode, 0), down(inst("p", Prefill, 0))},
+			want: Send{Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonPrefillAtDecode}, fallback: true},
+		{name: "prefill failed before", req: RequestView{FailedPrefill: []string{"p1"}},
+			inst: []InstanceView{inst("d", Decode, 0), inst("p1", Prefill, 0), inst("p2", Prefill, 7)},
+			want: Send{Prefill: "p2", Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonSplit}},
+		{name: "handoff kept", req: RequestView{FailedDecode: []string{"d1"}, Handoff: "p"},
+			inst:    []InstanceView{inst("d1", Decode, 0), inst("d2", Decode, 7), inst("p", Prefill, 7), inst("p2", Prefill, 0)},
+			want:    Send{Prefill: "p", Decode: "d2", Reuse: true},
+			reasons: []Reason{ReasonOnly, ReasonSplit, ReasonHandoffReused}},
+		{name: "handoff of a dead instance is not reused", req: RequestView{Handoff: "p"},
+			inst: []InstanceView{inst("d", Decode, 0), down(inst("p", Prefill, 0)), inst("p2", Prefill, 0)},
+			want: Send{Prefill: "p2", Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonSplit}},
+		{name: "KV formats differ",
+			inst: []InstanceView{kv(inst("d", Decode, 0), "a"), kv(inst("p", Prefill, 0), "b")},
+			want: Send{Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonPrefillAtDecode}, fallback: true},
+		{name: "unknown model", req: RequestView{Model: "other"}, inst: []InstanceView{inst("d", Decode, 0)},
+			want: Reject{ReasonNoInstance}},
+		{name: "none ready", inst: []InstanceView{down(inst("d", Decode, 0)), inst("p", Prefill, 0)},
+			want: Reject{ReasonNoneReady}},
+		{name: "all failed", req: RequestView{FailedDecode: []string{"d"}}, inst: []InstanceView{inst("d", Decode, 0)},
+			want: Reject{ReasonAllFailed}},
+		{name: "prefill alone never decodes", inst: []InstanceView{inst("p", Prefill, 0)}, want: Reject{ReasonNoInstance}},
+		{name: "hopeless prompt", req: RequestView{PromptBytes: 10 << 20},
+			inst: []InstanceView{{ID: "d", Role: Decode, Model: "m", Ready: true, Context: 2048}}, want: Reject{ReasonTooLong}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.req.Model == "" {
+				tt.req.Model = "m"
+			}
+			d := LeastInFlight{}.Decide(&Observation{Req: tt.req, Inst: tt.inst, Seed: 7})
+			if d.Action != tt.want || !slices.Equal(d.Reasons, tt.reasons) || d.Fallback != tt.fallback {
+				t.Errorf("got %+v, want %+v %v fallback=%v", d, tt.want, tt.reasons, tt.fallback)
+			}
+		})
+	}
+}
+
+// TestTiesAreShared checks that equals share the work over many seeds.
+func TestTiesAreShared(t *testing.T) {
+	o := &Observation{Req: RequestView{Model: "m"}}
+	for i := range 4 {
+		o.Inst = append(o.Inst, inst(fmt.Sprint(i), Mixed, 1))
+	}
+	got := map[string]int{}
+	for seed := range uint64(4000) {
+		o.Seed = seed
+		got[LeastInFlight{}.Decide(o).Action.(Send).Decode]++
+	}
+	for id, n := range got {
+		if n < 800 || n > 1200 {
+			t.Errorf("instance %s got %d of 4000, want about 1000", id, n)
+		}
+	}
+}
+
+// TestDecideProperties: equal inputs give equal decisions, hard constraints
+// hold, and nothing ready with fewer legs is passed over.
+func TestDecideProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := drawObservation(t)
+		d := LeastInFlight{}.Decide(o)
+		if again := (LeastInFlight{}).Decide(o); !reflect.DeepEqual(d, again) {
+			t.Fatalf("two decisions on one observation: %+v, %+v", d, again)
+		}
+		views := map[string]*InstanceView{}
+		for i := range o.Inst {
+			views[o.Inst[i].ID] = &o.Inst[i]
+		}
+		send, ok := d.Action.(Send)
+		if !ok {
+			for _, in := range o.Inst {
+				if in.Ready && in.Model == "m" && in.Role != Prefill && !slices.Contains(o.Req.FailedDecode, in.ID) {
+					t.Fatalf("rejected %+v although %s could serve", d, in.ID)
+				}
+			}
+			return
+		}
+		dec := views[send.Decode]
+		if !dec.Ready || dec.Model != "m" || dec.Role == Prefill || slices.Contains(o.Req.FailedDecode, dec.ID) {
+			t.Fatalf("decode at %+v violates a constraint", dec)
+		}
+		if send.Prefill != "" {
+			p := views[send.Prefill]
+			if !p.Ready || p.Role != Prefill || slices.Contains(o.Req.FailedPrefill, p.ID) || sharesKV(dec)(o, p) != "" {
+				t.Fatalf("prefill at %+v violates a constraint", p)
+			}
+		}
+		for _, in := range o.Inst {
+			if in.Ready && in.Model == "m" && in.Role != Prefill && !slices.Contains(o.Req.FailedDecode, in.ID) &&
+				in.InFlight.Requests < dec.InFlight.Requests {
+				t.Fatalf("%s has fewer legs than the chosen %s", in.ID, dec.ID)
+			}
+		}
+	})
+}
+
+func drawObservation(t *rapid.T) *Observation {
+	o := &Observation{Req: RequestView{Model: "m"}, Seed: rapid.Uint64().Draw(t, "seed")}
+	for i := range rapid.IntRange(0, 8).Draw(t, "n") {
+		in := inst(fmt.Sprintf("i%d", i), rapid.SampledFrom([]Role{Mixed, Prefill, Decode}).Draw(t, "role"),
+			rapid.IntRange(0, 3).Draw(t, "legs"))
+		in.Ready = rapid.IntRange(0, 3).Draw(t, "ready") > 0
+		in.KVFormat = rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "kv")
+		if rapid.Bool().Draw(t, "failed") {
+			o.Req.FailedDecode = append(o.Req.FailedDecode, in.ID)
+			if rapid.Bool().Draw(t, "both") {
+				o.Req.FailedPrefill = append(o.Req.FailedPrefill, in.ID)
+			}
+		}
+		o.Inst = append(o.Inst, in)
+	}
+	return o
+}
+
+func TestAfterFailure(t *testing.T) {
+	tests := []struct {
+		f    Failure
+		want Verdict
+	}{
+		{Failure{Stage: StagePrefill, Kind: FailedConnect}, Verdict{Retry: true, Suspect: true}},
+		{Failure{Stage: StageDecode, Kind: FailedConnect}, Verdict{Retry: true, KeepHandoff: true, Suspect: true}},
+		{Failure{Stage: StageDecode, Kind: FailedBroken}, Verdict{Retry: true, Suspect: true}},
+		{Failure{Stage: StageDecode, Kind: FailedTimeout}, Verdict{Retry: true}},
+		{Failure{Stage: StageDecode, Kind: FailedStatus, Status: 400}, Verdict{}},
+		{Failure{Stage: StageDecode, Kind: FailedStatus, Status: 404}, Verdict{}},
+		{Failure{Stage: StageDecode, Kind: FailedStatus, Status: 422}, Verdict{}},
+		{Failure{Stage: StageDecode, Kind: FailedStatus, Status: 401}, Verdict{Retry: true}},
+		{Failure{Stage: StageDecode, Kind: FailedStatus, Status: 429}, Verdict{Retry: true}},
+		{Failure{Stage: StagePrefill, Kind: FailedStatus, Status: 500}, Verdict{Retry: true}},
+		{Failure{Stage: StagePrefill, Kind: FailedStatus, Status: 503}, Verdict{Retry: true}},
+	}
+	for _, tt := range tests {
+		if got := AfterFailure(tt.f); got != tt.want {
+			t.Errorf("AfterFailure(%+v) = %+v, want %+v", tt.f, got, tt.want)
+		}
+	}
+}
+
+func BenchmarkDecide(b *testing.B) {
+	o := &Observation{Req: RequestView{Model: "m"}}
+	for i := range 32 {
+		o.Inst = append(o.Inst, inst(fmt.Sprintf("p%02d", i), Prefill, i), inst(fmt.Sprintf("d%02d", i), Decode, i))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		o.Seed++
+		LeastInFlight{}.Decide(o)
+	}
+}
