@@ -1,0 +1,100 @@
+package bundled
+
+import (
+	"compress/gzip"
+	"encoding/csv"
+	"math"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/weirhq/weir/cascade"
+)
+
+type answer struct {
+	cascade.Sample
+	cloud float64
+}
+
+// answers reads what the bundled edge and cloud models answered to the
+// calibration prompts (greedy, llama.cpp v0.5.0): one row a prompt.
+func answers(t *testing.T) []answer {
+	t.Helper()
+	f, err := os.Open("testdata/hub-edge-calibration.csv.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	zr, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(zr).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []answer
+	for _, row := range rows[1:] {
+		var v [5]float64
+		for i, s := range row {
+			if v[i], err = strconv.ParseFloat(s, 64); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := cascade.Signals{Usable: true, Tokens: int(v[0]), SumLogProb: v[1], MeanLogProb: v[1] / v[0], MinLogProb: v[2]}
+		out = append(out, answer{cascade.Sample{Signals: s, Right: v[3]}, v[4]})
+	}
+	return out
+}
+
+// The shipped numbers are those that FitPlatt finds on the shipped answers.
+func TestHubEdgeIsTheFit(t *testing.T) {
+	c, err := HubEdge()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var samples []cascade.Sample
+	for _, a := range answers(t) {
+		samples = append(samples, a.Sample)
+	}
+	fit, err := cascade.FitPlatt(samples)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(fit.Bias-c.Bias) > .001 || math.Abs(fit.Terms[0].Weight-c.Terms[0].Weight) > .001 || fit.Samples != c.Samples {
+		t.Errorf("hub-edge.json has bias %v weight %v n %d, the fit %v %v %d",
+			c.Bias, c.Terms[0].Weight, c.Samples, fit.Bias, fit.Terms[0].Weight, fit.Samples)
+	}
+}
+
+// At its threshold the cascade recovers most of the gap at a bounded rate.
+func TestHubEdgeRecoversTheGap(t *testing.T) {
+	c, err := HubEdge()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pol := cascade.ThresholdPolicy(c.Threshold)
+	var edge, cloud, auto, escalated, gap [11]float64
+	all := answers(t)
+	for _, a := range all {
+		v := cascade.After(&cascade.Request{}, &cascade.Answer{Signals: a.Signals}, &c, &pol, &cascade.Node{EdgeReady: true})
+		edge[0] += a.Right
+		cloud[0] += a.cloud
+		if v.Escalate {
+			auto[0] += a.cloud
+			escalated[0]++
+		} else {
+			auto[0] += a.Right
+		}
+		bin := int(v.Confidence * 10)
+		gap[bin] += v.Confidence - a.Right
+	}
+	n, ece := float64(len(all)), 0.0
+	for _, g := range gap {
+		ece += math.Abs(g) / n
+	}
+	recovered := (auto[0] - edge[0]) / (cloud[0] - edge[0])
+	if rate := escalated[0] / n; rate > .32 || recovered < .92 || ece > .05 {
+		t.Errorf("escalates %.3f (most .32), recovers %.3f of the gap (least .92), ECE %.3f (most .05)", rate, recovered, ece)
+	}
+}
