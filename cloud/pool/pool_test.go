@@ -1,0 +1,252 @@
+package pool
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weirhq/weir/cloud/route"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// worker is an instance whose health a test sets.
+type worker struct {
+	*httptest.Server
+	health atomic.Value // string
+	status atomic.Int64
+}
+
+func newWorker(t *testing.T, health string) *worker {
+	w := &worker{}
+	w.health.Store(health)
+	w.status.Store(200)
+	w.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		rw.WriteHeader(int(w.status.Load()))
+		_, _ = io.WriteString(rw, w.health.Load().(string))
+	}))
+	t.Cleanup(w.Close)
+	return w
+}
+
+func start(t *testing.T, members ...Member) *Pool {
+	t.Helper()
+	tr := &http.Transport{}
+	p, err := New(Options{Members: members, Client: &http.Client{Transport: tr}, Interval: 5 * time.Millisecond,
+		Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { p.Run(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait(); tr.CloseIdleConnections() })
+	return p
+}
+
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never happened: %s", what)
+		}
+	}
+}
+
+func ready(p *Pool, name string) bool {
+	for _, s := range p.Status() {
+		if s.Name == name {
+			return s.Ready
+		}
+	}
+	return false
+}
+
+var chat = route.RequestView{Model: "m", PromptBytes: 100}
+
+func TestPoolFollowsHealth(t *testing.T) {
+	w := newWorker(t, `{"status":"ok","epoch":"e1","role":"decode","model":"m","context":2048,"max_seqs":8,"fingerprint":{"a":1}}`)
+	p := start(t, Member{Name: "d", URL: w.URL, Model: "m"})
+	await(t, "ready", func() bool { return ready(p, "d") })
+	s := p.Status()[0]
+	if s.Role != route.Decode || s.Epoch != "e1" || s.Context != 2048 || s.MaxSeqs != 8 || s.AgeMs < 0 {
+		t.Errorf("status %+v", s)
+	}
+	w.health.Store(`{"status":"draining"}`)
+	w.status.Store(503)
+	await(t, "taken out", func() bool { return !ready(p, "d") })
+	if got := p.Status()[0].Problem; !strings.Contains(got, "draining") {
+		t.Errorf("problem %q does not say draining", got)
+	}
+	if _, d := p.Select(route.LeastInFlight{}, route.Arrival, chat, 1); d.Action != (route.Reject{Cause: route.ReasonNoneReady}) {
+		t.Errorf("selected an instance that drains: %+v", d)
+	}
+}
+
+func TestLedgerCountsAtSelection(t *testing.T) {
+	w := newWorker(t, `{"status":"ok"}`)
+	p := start(t, Member{Name: "a", URL: w.URL, Model: "m"}, Member{Name: "b", URL: w.URL, Model: "m"})
+	await(t, "both ready", func() bool { return ready(p, "a") && ready(p, "b") })
+	var legs []Selection
+	n := map[string]int{}
+	for seed := range uint64(10) {
+		s, _ := p.Select(route.LeastInFlight{}, route.Arrival, chat, seed)
+		n[s.Decode.ID]++
+		legs = append(legs, s)
+	}
+	if n["a"] != 5 || n["b"] != 5 {
+		t.Errorf("ten selections went %v, want five each", n)
+	}
+	legs[0].Decode.Prefilled()
+	for _, s := range legs {
+		s.Release()
+		s.Release()
+	}
+	for _, s := range p.Status() {
+		if s.InFlight != (route.InFlight{}) {
+			t.Errorf("%s still has %+v", s.Name, s.InFlight)
+		}
+	}
+}
+
+func TestNewEpochVoidsLedger(t *testing.T) {
+	w := newWorker(t, `{"status":"ok","epoch":"e1"}`)
+	p := start(t, Member{Name: "a", URL: w.URL, Model: "m"})
+	await(t, "ready", func() bool { return ready(p, "a") })
+	old, _ := p.Select(route.LeastInFlight{}, route.Arrival, chat, 1)
+	w.health.Store(`{"status":"ok","epoch":"e2"}`)
+	await(t, "new epoch", func() bool { return p.Status()[0].Epoch == "e2" })
+	if got := p.Status()[0].InFlight; got != (route.InFlight{}) {
+		t.Errorf("ledger of the old process survived: %+v", got)
+	}
+	fresh, _ := p.Select(route.LeastInFlight{}, route.Arrival, chat, 1)
+	p.Suspect(old.Decode, "old news")
+	old.Release()
+	if got := p.Status()[0]; got.InFlight.Requests != 1 || !got.Ready {
+		t.Errorf("an old leg changed the new process's state: %+v", got)
+	}
+	fresh.Release()
+}
+
+func TestSuspectUntilProbed(t *testing.T) {
+	w := newWorker(t, `{"status":"ok"}`)
+	p, err := New(Options{Members: []Member{{Name: "a", URL: w.URL, Model: "m"}}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := p.inst["a"]
+	p.note(in, health{}, nil)
+	s, _ := p.Select(route.LeastInFlight{}, route.Arrival, chat, 1)
+	p.Suspect(s.Decode, "broke off")
+	if ready(p, "a") || len(in.kick) != 1 {
+		t.Error("a suspect instance stayed ready, or no probe was asked for")
+	}
+	p.note(in, health{}, nil)
+	if !ready(p, "a") {
+		t.Error("a good probe did not bring it back")
+	}
+}
+
+func TestOneLateProbeIsForgiven(t *testing.T) {
+	p, err := New(Options{Members: []Member{{Name: "a", URL: "http://h", Model: "m"}}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := p.inst["a"]
+	p.note(in, health{}, nil)
+	for i := range missesAllowed {
+		if !ready(p, "a") {
+			t.Fatalf("taken out after %d late probes", i)
+		}
+		p.note(in, health{}, &probeError{"timeout", false})
+	}
+	if ready(p, "a") {
+		t.Errorf("still ready after %d late probes", missesAllowed)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	ok := Member{Name: "a", URL: "http://h", Model: "m"}
+	tests := map[string][]Member{
+		"twice":     {ok, ok},
+		"no name":   {{URL: "http://h", Model: "m"}},
+		"url":       {{Name: "a", URL: "h:1", Model: "m"}},
+		"role":      {{Name: "a", URL: "http://h", Model: "m", Role: "both"}},
+		"has no mo": {{Name: "a", URL: "http://h"}},
+	}
+	for want, members := range tests {
+		if _, err := New(Options{Members: members}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("New(%+v): %v, want it to say %q", members, err, want)
+		}
+	}
+}
+
+func TestReadHealth(t *testing.T) {
+	tests := []struct {
+		name   string
+		status int
+		body   string
+		bad    string
+	}{
+		{"vLLM", 200, "", ""},
+		{"llama-server", 200, `{"status":"ok"}`, ""},
+		{"Ollama", 200, "Ollama is running", ""},
+		{"loading", 503, `{"error":{"message":"Loading model"}}`, "503"},
+		{"other model", 200, `{"model":"x"}`, "serves model"},
+		{"role", 200, `{"role":"king"}`, "unknown role"},
+		{"negative", 200, `{"context":-1}`, "impossible"},
+	}
+	for _, tt := range tests {
+		_, err := readHealth(tt.status, []byte(tt.body), "m")
+		if (err == nil) != (tt.bad == "") || err != nil && !strings.Contains(err.Error(), tt.bad) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.bad)
+		}
+	}
+}
+
+func FuzzReadHealth(f *testing.F) {
+	f.Add(200, []byte(`{"status":"ok","epoch":"e","role":"mixed","fingerprint":{"a":1}}`))
+	f.Add(503, []byte(`null`))
+	f.Add(200, []byte(`{"context":1e99}`))
+	f.Fuzz(func(t *testing.T, status int, body []byte) {
+		h, err := readHealth(status, body, "m")
+		if err == nil && (h.Role != "" && !h.Role.Valid() || h.Context < 0) {
+			t.Errorf("accepted %+v", h)
+		}
+		if name := kvFormat(h.Fingerprint); name != "" && !json.Valid(h.Fingerprint) {
+			t.Errorf("named an invalid fingerprint %q", name)
+		}
+	})
+}
+
+func TestSelectConcurrently(t *testing.T) {
+	w := newWorker(t, `{"status":"ok"}`)
+	p := start(t, Member{Name: "a", URL: w.URL, Model: "m", Role: route.Prefill}, Member{Name: "b", URL: w.URL, Model: "m", Role: route.Decode})
+	await(t, "both ready", func() bool { return ready(p, "a") && ready(p, "b") })
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for seed := range uint64(200) {
+				s, _ := p.Select(route.LeastInFlight{}, route.Arrival, chat, seed)
+				s.Prefill.Prefilled()
+				s.Release()
+			}
+		})
+	}
+	wg.Wait()
+	for _, s := range p.Status() {
+		if s.InFlight != (route.InFlight{}) {
+			t.Errorf("%s still has %+v", s.Name, s.InFlight)
+		}
+	}
+}
