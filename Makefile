@@ -1,0 +1,44 @@
+# Weir. 'make up' installs what is missing and runs the system; 'make test'
+# installs what its tests need and passes all of them.
+
+GO ?= go
+STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
+TESTFLAGS ?= -race -timeout 20m
+
+.PHONY: up test soak lint bench build engine setup setup-test fmt
+
+up: setup build engine
+	bin/weir up
+
+build:
+	$(GO) build -trimpath -o bin/weir .
+
+# engine fetches llama.cpp's libraries by the lockfile in engine/install.
+engine: build
+	bin/weir engine install --lib lib
+
+setup:
+	sh deploy/setup/install.sh run
+
+setup-test:
+	sh deploy/setup/install.sh test
+
+lint:
+	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'run make fmt'; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+test: setup-test build engine lint
+	cd deploy/conformance && npm ci --no-fund --no-audit
+	WEIR_LIB="$(CURDIR)/lib" WEIR_BIN="$(CURDIR)/bin/weir" $(GO) test $(TESTFLAGS) ./...
+
+# soak runs the same tests with the full counts and durations.
+soak: setup-test build engine
+	cd deploy/conformance && npm ci --no-fund --no-audit
+	WEIR_SOAK=1 WEIR_LIB="$(CURDIR)/lib" WEIR_BIN="$(CURDIR)/bin/weir" $(GO) test -count=1 -timeout 4h -v ./... | grep -vE '^(=== RUN|=== PAUSE|=== CONT)'
+
+bench: setup build engine
+	WEIR_LIB="$(CURDIR)/lib" bin/weir bench --json-out out/bench.json
+
+fmt:
+	gofmt -w .

@@ -1,0 +1,71 @@
+package evaluate
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/engine/models"
+)
+
+// rows of four prompts: the edge is right on the two confident ones, the cloud
+// on all but the second.
+func sample() ([]models.Example, []row) {
+	lines := []models.Example{{Task: "T1"}, {Task: "T1"}, {Task: "T2"}, {Task: "T2"}}
+	e := func(ok bool, conf float64) outcome { return outcome{correct: ok, confidence: conf, ttft: time.Millisecond} }
+	c := func(ok bool) outcome { return outcome{correct: ok, escalated: true, confidence: -1} }
+	return lines, []row{
+		{e(true, .9), c(true), e(true, .9)},
+		{e(true, .8), c(false), e(true, .8)},
+		{e(false, .3), c(true), c(true)},
+		{e(false, .2), c(true), e(false, .2)},
+	}
+}
+
+func TestReport(t *testing.T) {
+	r := report(sample())
+	if got := r.Modes["edge-only"].Accuracy; got != 0.5 {
+		t.Errorf("edge-only accuracy %v, want 0.5", got)
+	}
+	if got := r.Modes["auto"]; got.Accuracy != 0.75 || got.Escalated != 0.25 || got.Tasks["T2"] != 0.5 {
+		t.Errorf("auto %+v", got)
+	}
+	if r.GapRecovered != 1 { // (3-2)/(3-2)
+		t.Errorf("gap recovered %v, want 1", r.GapRecovered)
+	}
+	// At most 40 % of four rows is one row: the least confident.
+	if h := r.Hindsight; h.Accuracy != 0.75 || h.Escalated != 0.25 || math.Abs(h.Threshold-0.25) > 1e-9 {
+		t.Errorf("hindsight %+v", h)
+	}
+	// Every row sits alone in its bin: (.1 + .2 + .3 + .2) / 4.
+	if math.Abs(r.ECE-0.2) > 1e-9 {
+		t.Errorf("ECE %v, want 0.2", r.ECE)
+	}
+}
+
+func TestHindsightNeverPartsEqualConfidences(t *testing.T) {
+	rows := make([]row, 10)
+	for i := range rows {
+		rows[i] = row{{confidence: .5}, {correct: true}, {}}
+	}
+	if h := bestThreshold(rows); h.Accuracy != 0 {
+		t.Errorf("%+v: ten equal confidences cannot be parted at 40 %%", h)
+	}
+}
+
+func TestWilson(t *testing.T) {
+	got := wilson(781, 1000)
+	if math.Abs(got[0]-0.7543) > 1e-3 || math.Abs(got[1]-0.8055) > 1e-3 {
+		t.Errorf("wilson(781, 1000) = %v", got)
+	}
+}
+
+func TestSpread(t *testing.T) {
+	lines := make([]models.Example, 10)
+	for i := range lines {
+		lines[i].Sub = string(rune('a' + i))
+	}
+	if got := spread(lines, 5); got[0].Sub != "a" || got[4].Sub != "i" || len(got) != 5 {
+		t.Errorf("got %v", got)
+	}
+}

@@ -1,0 +1,146 @@
+package proc
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestMain lets the test binary play the processes: see role.
+func TestMain(m *testing.M) {
+	if r := os.Getenv("PROC_TEST_ROLE"); r != "" {
+		role(r)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func role(name string) {
+	switch name {
+	case "crash":
+		os.Exit(3)
+	case "child": // drains when asked, or when the parent is gone
+		ctx, stop := Main(context.Background())
+		defer stop()
+		fmt.Println("up", os.Getpid())
+		<-ctx.Done()
+		fmt.Println("drained")
+	case "stubborn":
+		ctx, stop := Main(context.Background())
+		defer stop()
+		fmt.Println("up", os.Getpid())
+		<-ctx.Done()
+		select {}
+	case "parent": // starts a child and waits to be killed
+		c, err := Start(Spec{Name: "child", Path: os.Args[0], Env: []string{"PROC_TEST_ROLE=child"}, Output: os.Stdout})
+		if err != nil {
+			os.Exit(4)
+		}
+		<-c.Done()
+	}
+}
+
+func spec(t *testing.T, role string) (Spec, *bufio.Reader) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	return Spec{Name: role, Path: os.Args[0], Env: []string{"PROC_TEST_ROLE=" + role}, Output: w}, bufio.NewReader(r)
+}
+
+func line(t *testing.T, r *bufio.Reader) string {
+	t.Helper()
+	s, err := r.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(s)
+}
+
+func TestStopDrains(t *testing.T) {
+	s, out := spec(t, "child")
+	c, err := Start(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := line(t, out); got != "up "+strconv.Itoa(c.PID()) {
+		t.Fatalf("first line %q", got)
+	}
+	c.Stop(20 * time.Second)
+	if got := line(t, out); got != "drained" || c.Err() != nil {
+		t.Errorf("line %q, exit %v", got, c.Err())
+	}
+}
+
+func TestStopKillsAfterItsGrace(t *testing.T) {
+	s, out := spec(t, "stubborn")
+	c, err := Start(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line(t, out)
+	c.Stop(10 * time.Millisecond)
+	if c.Err() == nil {
+		t.Error("a killed child must not look like a clean exit")
+	}
+}
+
+func TestChildDiesWithItsParent(t *testing.T) {
+	s, out := spec(t, "parent")
+	c, err := Start(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(line(t, out))
+	if err := syscall.Kill(c.PID(), syscall.SIGKILL); err != nil { // the parent alone
+		t.Fatal(err)
+	}
+	if got := line(t, out); got != "drained" {
+		t.Errorf("grandchild %s said %q", fields[1], got)
+	}
+}
+
+func TestSupervisorRestarts(t *testing.T) {
+	s, _ := spec(t, "crash")
+	starts := make(chan int, 16)
+	sup := &Supervisor{Spec: s, Backoff: Backoff{Base: time.Millisecond, Max: time.Millisecond, Reset: time.Hour},
+		Grace: time.Second, Log: slog.New(slog.DiscardHandler), OnStart: func(c *Child) { starts <- c.PID() }}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- sup.Run(ctx) }()
+	if first, second := <-starts, <-starts; first == second {
+		t.Errorf("the second start has the first's pid %d", first)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run = %v", err)
+	}
+}
+
+func TestSupervisorReportsAMissingProgram(t *testing.T) {
+	sup := &Supervisor{Spec: Spec{Name: "x", Path: "/nonexistent/weir"}, Log: slog.New(slog.DiscardHandler)}
+	if err := sup.Run(context.Background()); err == nil || !strings.Contains(err.Error(), "start x") {
+		t.Errorf("Run = %v", err)
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	b := Backoff{Base: time.Second, Max: 5 * time.Second}
+	for n, want := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 4: 5 * time.Second, 90: 5 * time.Second} {
+		if got := b.Delay(n, 0); got != want {
+			t.Errorf("Delay(%d) = %s, want %s", n, got, want)
+		}
+	}
+	if got := b.Delay(1, 0.999); got < 750*time.Millisecond || got > time.Second {
+		t.Errorf("jitter leaves %s", got)
+	}
+}

@@ -1,0 +1,32 @@
+// Command weir serves language models across edge and cloud. It is one binary
+// with one command per role; see docs/architecture.md.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/weirhq/weir/engine/install"
+	"github.com/weirhq/weir/internal/chat"
+	"github.com/weirhq/weir/internal/cli"
+	"github.com/weirhq/weir/internal/evaluate"
+	"github.com/weirhq/weir/internal/pgcluster"
+	"github.com/weirhq/weir/internal/pki"
+	"github.com/weirhq/weir/internal/up"
+)
+
+func commands() []cli.Command {
+	return []cli.Command{
+		up.Command(),
+		chat.Command(),
+		evaluate.Command(),
+		install.Command(),
+		pki.PKICommand(),
+		pgcluster.GuardCommand(),
+	}
+}
+
+func main() {
+	env := cli.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
+	os.Exit(cli.Main(context.Background(), env, commands(), os.Args[1:]))
+}
