@@ -1,0 +1,232 @@
+package control
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// ErrInfeasible says that a risk target cannot be met within the budget.
+var ErrInfeasible = errors.New("risk target is infeasible")
+
+// MinRiskItems is the least calibration window for a risk bound.
+const MinRiskItems = 200
+
+// RiskItem is one labelled request: its score (a gain; escalate when above
+// theta), the loss in [0, 1] if it is kept, and the weight 1/propensity of its
+// label (0 counts as 1).
+type RiskItem struct {
+	Score, Loss, Weight float64
+}
+
+// Bound is a threshold with what is known of its risk. The bounds hold only
+// while traffic stays exchangeable with the calibration window.
+type Bound struct {
+	Theta    float64 // escalate scores above it
+	Escalate float64 // share of the window above it
+	Risk     float64 // mean loss of the window at Theta
+	UCB      float64 // upper confidence bound of the risk; for CRC the mean bound
+	Items    int
+}
+
+// CRC returns the threshold with the fewest escalations for which the expected
+// loss is at most alpha (conformal risk control, Angelopoulos et al. 2022):
+// n/(n+1) R + 1/(n+1) <= alpha. It holds in the mean, not for one window.
+func CRC(items []RiskItem, alpha float64) (Bound, error) {
+	w, err := newWalk(items)
+	if err != nil {
+		return Bound{}, err
+	}
+	n := float64(len(items))
+	return w.run(alpha, func(risk, _ float64) float64 { return (n*risk + 1) / (n + 1) })
+}
+
+// LTT returns the threshold with the fewest escalations for which the loss is
+// at most alpha with probability 1-delta (learn then test, Angelopoulos et al.
+// 2021): it walks from full escalation downwards and stops at the first upper
+// bound above alpha. Equal weights and losses 0 or 1 use Clopper-Pearson,
+// others the empirical Bernstein bound of Maurer and Pontil 2009.
+func LTT(items []RiskItem, alpha, delta float64) (Bound, error) {
+	w, err := newWalk(items)
+	if err != nil {
+		return Bound{}, err
+	}
+	n := len(items)
+	if w.binary {
+		return w.run(alpha, func(risk, _ float64) float64 {
+			return ClopperPearsonUpper(int(math.Round(risk*float64(n))), n, delta)
+		})
+	}
+	return w.run(alpha, func(risk, square float64) float64 {
+		return bernsteinUpper(risk, square, n, w.maxWeight, delta)
+	})
+}
+
+// walk holds the items by rising score: the order in which they are kept.
+type walk struct {
+	items     []RiskItem
+	binary    bool
+	maxWeight float64
+}
+
+func newWalk(items []RiskItem) (*walk, error) {
+	if len(items) < MinRiskItems {
+		return nil, fmt.Errorf("risk control needs %d labelled requests, there are %d", MinRiskItems, len(items))
+	}
+	w := &walk{items: slices.Clone(items), binary: true}
+	total := 0.0
+	for i := range w.items {
+		it := &w.items[i]
+		if it.Weight <= 0 {
+			it.Weight = 1
+		}
+		total += it.Weight
+		w.binary = w.binary && (it.Loss == 0 || it.Loss == 1) && it.Weight == w.items[0].Weight
+	}
+	for i := range w.items { // mean weight one
+		w.items[i].Weight *= float64(len(items)) / total
+		w.maxWeight = math.Max(w.maxWeight, w.items[i].Weight)
+	}
+	slices.SortFunc(w.items, func(a, b RiskItem) int { return cmp.Compare(a.Score, b.Score) })
+	return w, nil
+}
+
+// run keeps items in order while upper(mean loss, mean squared loss) of the
+// kept stays within alpha. It is ErrInfeasible when even full escalation fails.
+func (w *walk) run(alpha float64, upper func(risk, square float64) float64) (Bound, error) {
+	n := float64(len(w.items))
+	best := Bound{Theta: math.Inf(-1), Escalate: 1, UCB: upper(0, 0), Items: len(w.items)}
+	if best.UCB > alpha {
+		return Bound{}, fmt.Errorf("%w: %d labels bound the risk only by %.3f, target %.3f: collect more labels or raise it",
+			ErrInfeasible, len(w.items), best.UCB, alpha)
+	}
+	loss, square, keptWeight := 0.0, 0.0, 0.0
+	lastLoss, ucb := 0.0, best.UCB
+	for i := 0; i < len(w.items); {
+		j := i
+		for ; j < len(w.items) && w.items[j].Score == w.items[i].Score; j++ {
+			l := w.items[j].Weight * w.items[j].Loss
+			loss += l
+			square += l * l
+			keptWeight += w.items[j].Weight
+		}
+		if loss != lastLoss {
+			ucb, lastLoss = upper(loss/n, square/n), loss
+		}
+		if ucb > alpha {
+			break
+		}
+		best = Bound{Theta: w.items[i].Score, Escalate: 1 - keptWeight/n, Risk: loss / n, UCB: ucb, Items: len(w.items)}
+		i = j
+	}
+	return best, nil
+}
+
+// ClopperPearsonUpper is the exact upper confidence bound (level 1-delta) of a
+// binomial probability after k successes in n trials.
+func ClopperPearsonUpper(k, n int, delta float64) float64 {
+	if k >= n {
+		return 1
+	}
+	lo, hi := float64(k)/float64(n), 1.0
+	for range 60 {
+		mid := (lo + hi) / 2
+		if binomialCDF(k, n, mid) > delta {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return hi
+}
+
+func binomialCDF(k, n int, p float64) float64 {
+	if p <= 0 {
+		return 1
+	}
+	if p >= 1 {
+		return 0
+	}
+	lp, lq := math.Log(p), math.Log1p(-p)
+	term, sum := float64(n)*lq, 0.0
+	for i := range k + 1 {
+		sum += math.Exp(term)
+		term += math.Log(float64(n-i)) - math.Log(float64(i+1)) + lp - lq
+	}
+	return math.Min(1, sum)
+}
+
+// bernsteinUpper bounds a mean of n values in [0, b] by their mean and mean
+// square.
+func bernsteinUpper(mean, square float64, n int, b, delta float64) float64 {
+	nf := float64(n)
+	variance := math.Max(0, square-mean*mean) * nf / (nf - 1)
+	l := math.Log(2 / delta)
+	return mean + math.Sqrt(2*variance*l/nf) + 7*b*l/(3*(nf-1))
+}
+
+// FeasibleRate is the least share that must be escalated when the loss is any
+// disagreement with the cloud and the edge disagrees on the share mu: at least
+// (mu-alpha)/(1-alpha). Source: conformal abstention bound, arXiv 2606.29054.
+func FeasibleRate(mu, alpha float64) float64 {
+	if mu <= alpha || alpha >= 1 {
+		return 0
+	}
+	return (mu - alpha) / (1 - alpha)
+}
+
+// CheckFeasible is asked when a policy is configured: it returns ErrInfeasible
+// with the numbers when the risk alpha needs more escalations than maxRate.
+func CheckFeasible(mu, alpha, maxRate float64) error {
+	if need := FeasibleRate(mu, alpha); need > maxRate {
+		return fmt.Errorf("%w: base risk %.3f and target %.3f need at least %.1f %% escalations, the budget allows %.1f %%",
+			ErrInfeasible, mu, alpha, 100*need, 100*maxRate)
+	}
+	return nil
+}
+
+// RiskTracker moves a threshold online so that the mean loss of labelled
+// requests tends to Alpha: too much loss lowers theta, which escalates more.
+type RiskTracker struct {
+	Alpha float64
+	// Step is the size of a move; 0 counts as .02. MaxWeight caps 1/propensity;
+	// 0 counts as 20.
+	Step, MaxWeight float64
+
+	theta  float64
+	frozen bool
+}
+
+// NewRiskTracker starts at the theta of an offline bound.
+func NewRiskTracker(alpha, theta float64) *RiskTracker {
+	return &RiskTracker{Alpha: alpha, theta: theta}
+}
+
+// Theta is the current threshold.
+func (t *RiskTracker) Theta() float64 { return t.theta }
+
+// Observe notes the loss of one request and the propensity of its label. A
+// request without a label has loss 0 and propensity 1: the weights of the
+// labelled ones make up for it. A frozen tracker ignores all.
+func (t *RiskTracker) Observe(loss, propensity float64) {
+	if t.frozen || !(propensity > 0) {
+		return
+	}
+	step, limit := t.Step, t.MaxWeight
+	if step <= 0 {
+		step = .02
+	}
+	if limit <= 0 {
+		limit = 20
+	}
+	w := math.Min(limit, 1/propensity)
+	t.theta = math.Max(-16, math.Min(16, t.theta-step*(w*loss-t.Alpha)))
+}
+
+// Freeze holds theta at the value of a bound, after a drift alarm, until Thaw.
+func (t *RiskTracker) Freeze(theta float64) { t.theta, t.frozen = theta, true }
+
+// Thaw lets the tracker move again.
+func (t *RiskTracker) Thaw() { t.frozen = false }
