@@ -1,0 +1,237 @@
+package plan
+
+import "slices"
+
+// Bounded migration: the lowest top within K transfers from an old placement.
+// A greedy step on the hottest device alone is short-sighted, because one
+// extra replica of a hot expert relieves every device that holds it. So for a
+// target T the search removes excess, the sum over devices of time above T,
+// by the step with most excess removed per transfer; bisection finds the
+// lowest T that K transfers can reach.
+
+// migration is a table that counts transfers against the old placement.
+type migration struct {
+	*table
+	had  []uint64 // bitset [device][expert] of the old placement
+	used int      // transfers so far
+
+	target float64
+	gain   []float64 // excess that one more replica would remove, per expert
+	risk   []float64 // excess that one replica fewer would add at its holders
+	rise   []float64 // what each replica carries more with one fewer
+	hot    []relief
+}
+
+// relief is what one more replica of an expert would do.
+type relief struct {
+	expert int32
+	gain   float64 // excess that its holders would lose
+	share  float64 // its share afterwards
+}
+
+func (m *migration) hadBefore(d, e int32) bool {
+	return m.had[int(d)*m.words+int(e)>>6]>>(uint(e)&63)&1 != 0
+}
+
+// price is 1 where e on d has to be transferred, else 0.
+func (m *migration) price(d, e int32) int {
+	if m.hadBefore(d, e) {
+		return 0
+	}
+	return 1
+}
+
+// newMigrator makes a migration on t, to be started for each layer.
+func newMigrator(t *table) *migration {
+	n := len(t.cnt)
+	return &migration{table: t, had: make([]uint64, len(t.has)),
+		gain: make([]float64, n), risk: make([]float64, n), rise: make([]float64, n)}
+}
+
+// start seats what the old placement still has on the fleet's devices in the
+// empty table, then fills what is left: lost experts first, then the replicas
+// that weigh most. It fails with ErrMoves when k is too small to seat every
+// expert.
+func (m *migration) start(old [][]int32, k int) error {
+	m.used = 0
+	clear(m.had)
+	for d := range m.time {
+		if d >= len(old) {
+			break
+		}
+		for _, e := range old[d] {
+			m.had[d*m.words+int(e)>>6] |= 1 << (uint(e) & 63)
+		}
+	}
+	m.seatOld(old)
+	if err := m.seatLost(k); err != nil {
+		return err
+	}
+	m.fillEmpty()
+	return nil
+}
+
+// seatOld keeps old slots. A device that lost slots drops the experts that
+// have most replicas elsewhere; a second copy on one device is dropped too.
+func (m *migration) seatOld(old [][]int32) {
+	total := make([]int, len(m.cnt))
+	lists := make([][]int32, m.devices())
+	for d := range lists {
+		if d < len(old) && m.first[d+1] > m.first[d] {
+			lists[d] = slices.Clone(old[d])
+			slices.Sort(lists[d])
+			lists[d] = slices.Compact(lists[d])
+			for _, e := range lists[d] {
+				total[e]++
+			}
+		}
+	}
+	for d, list := range lists {
+		for len(list) > int(m.first[d+1]-m.first[d]) {
+			drop := 0
+			for i, e := range list {
+				if total[e] > total[list[drop]] {
+					drop = i
+				}
+			}
+			total[list[drop]]--
+			list = slices.Delete(list, drop, drop+1)
+		}
+		lists[d] = list
+	}
+	for d, list := range lists {
+		for i, e := range list {
+			m.put(m.first[d]+int32(i), e)
+		}
+	}
+}
+
+// seatLost gives every expert without a slot one: an empty slot, or that of
+// the lightest surplus replica, on the device where time stays lowest.
+func (m *migration) seatLost(k int) error {
+	lost := make([]float64, len(m.cnt))
+	for e, c := range m.cnt {
+		lost[e] = -1
+		if c == 0 {
+			lost[e] = m.load[e]
+		}
+	}
+	for _, e := range descending(lost) {
+		if lost[e] < 0 {
+			break
+		}
+		best, bestTime := int32(-1), 0.0
+		for s, a := range m.slot {
+			d := m.dev[s]
+			x := m.time[d] + m.load[e]*m.inv[d]
+			if a >= 0 {
+				if m.cnt[a] < 2 {
+					continue
+				}
+				x = (x - m.share[a]*m.inv[d]) * (1 + 1e-9) // an empty slot is better
+			}
+			if best < 0 || x < bestTime {
+				best, bestTime = int32(s), x
+			}
+		}
+		if best < 0 {
+			return ErrFleet
+		}
+		if m.used += m.price(m.dev[best], int32(e)); m.used > k {
+			return ErrMoves
+		}
+		if m.slot[best] >= 0 {
+			m.take(best)
+		}
+		m.put(best, int32(e))
+	}
+	return nil
+}
+
+// fillEmpty puts a replica into every slot that is still empty: one that costs
+// no transfer where there is any, else the heaviest that fits. The invariant
+// that all slots are filled goes before the budget.
+func (m *migration) fillEmpty() {
+	for s, a := range m.slot {
+		if a >= 0 {
+			continue
+		}
+		d, best := m.dev[s], int32(-1)
+		for e := range m.cnt {
+			e := int32(e)
+			if m.holds(d, e) {
+				continue
+			}
+			if best < 0 || m.price(d, e) < m.price(d, best) ||
+				m.price(d, e) == m.price(d, best) && m.share[e] > m.share[best] {
+				best = e
+			}
+		}
+		m.used += m.price(d, best)
+		m.put(int32(s), best)
+	}
+}
+
+// migrate lowers the top within k transfers, not below enough. The first round
+// aims at enough and shows how far k transfers go; the next aims between that
+// and enough, and so on by bisection.
+func (m *migration) migrate(k int, enough float64) {
+	start, best := m.spare(0), m.spare(1)
+	start.copyFrom(m.table)
+	best.copyFrom(m.table)
+	startUsed, bestUsed := m.used, m.used
+	low, high, target := enough, m.top(), enough
+	for round := range maxRounds {
+		m.copyFrom(start)
+		m.used = startUsed
+		done := m.reach(target, k)
+		m.improve(k, enough)
+		if top := m.top(); top < best.top() || top == best.top() && m.used < bestUsed {
+			best.copyFrom(m.table)
+			bestUsed = m.used
+			high = min(high, top)
+		}
+		switch {
+		case done:
+			high = min(high, target)
+		case round > 0:
+			low = max(low, target)
+		}
+		target = low + (high-low)*0.6
+		if high <= low*(1+1e-3) || m.work <= 0 || done && round == 0 {
+			break
+		}
+	}
+	m.copyFrom(best)
+	m.used = bestUsed
+}
+
+// maxRounds of bisection; work usually ends it earlier.
+const maxRounds = 12
+
+// minGain is the part of the target below which a gain is rounding noise.
+const minGain = 1e-9
+
+// reach takes steps until no device is above target; it reports whether that
+// was possible within k transfers.
+func (m *migration) reach(target float64, k int) bool {
+	m.aim(target)
+	for m.work > 0 && m.top() > target*(1+1e-12) {
+		if !m.step(k) {
+			return false
+		}
+	}
+	return m.top() <= target*(1+1e-12)
+}
+
+// improve spends what is left of the budget on the hottest device, target or
+// not: a target just below the top makes every step lower the top itself.
+func (m *migration) improve(k int, enough float64) {
+	for m.work > 0 && m.top() > enough {
+		top := m.top()
+		m.aim(max(enough, top*(1-2e-3)))
+		if !m.step(k) || m.top() >= top*(1-1e-9) {
+			return
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package plan
+
+import "slices"
+
+// step takes the change with most excess removed per transfer.
+func (m *migration) step(k int) bool {
+	best := m.bestOverwrite(k)
+	if swap := m.bestExchange(k, max(best.worth(), m.target*minGain)); swap.gain > 0 {
+		m.used += swap.cost
+		m.swap(swap.p, swap.q)
+		m.touch(m.dev[swap.p])
+		m.touch(m.dev[swap.q])
+		return true
+	}
+	if best.gain <= 0 {
+		return false
+	}
+	m.used += best.cost
+	a := m.slot[best.p]
+	m.overwrite(best.p, best.e)
+	m.touchHolders(a)
+	m.touchHolders(best.e)
+	return true
+}
+
+// change is an overwrite of slot p by expert e, or a swap of slots p and q.
+type change struct {
+	p, q, e int32
+	cost    int
+	gain    float64
+}
+
+// worth ranks changes. One that costs nothing counts as half a transfer.
+func (c change) worth() float64 {
+	switch {
+	case c.gain <= 0:
+		return 0
+	case c.cost <= 0:
+		return 2 * c.gain
+	}
+	return c.gain / float64(c.cost)
+}
+
+func excess(time, target float64) float64 { return max(0, time-target) }
+
+// aim sets the target and judges every expert against it.
+func (m *migration) aim(target float64) {
+	m.target = target
+	for e := range m.cnt {
+		m.judge(int32(e))
+	}
+}
+
+// touchHolders judges anew what shares a device with expert e.
+func (m *migration) touchHolders(e int32) {
+	m.judge(e)
+	for _, s := range m.homes[e] {
+		m.touch(m.dev[s])
+	}
+}
+
+// touch judges anew the experts of a device whose time has changed.
+func (m *migration) touch(d int32) {
+	for s := m.first[d]; s < m.first[d+1]; s++ {
+		m.judge(m.slot[s])
+	}
+}
+
+// judge updates what one replica of e more would gain and one fewer would risk.
+func (m *migration) judge(e int32) {
+	c := float64(m.cnt[e])
+	drop := m.share[e] - m.load[e]/(c+1)
+	rise := 0.0
+	if c > 1 {
+		rise = m.load[e]/(c-1) - m.share[e]
+	}
+	gain, risk := 0.0, 0.0
+	for _, s := range m.homes[e] {
+		d := m.dev[s]
+		x := m.time[d] - m.target
+		if x > 0 {
+			gain += min(x, drop*m.inv[d])
+			risk += rise * m.inv[d]
+		} else {
+			risk += max(0, x+rise*m.inv[d])
+		}
+	}
+	m.gain[e], m.risk[e], m.rise[e] = gain, risk, rise
+}
+
+// bestOverwrite looks at every surplus slot and the experts whose extra
+// replica would relieve devices above target most.
+func (m *migration) bestOverwrite(k int) change {
+	most := slices.Max(m.gain)
+	if most <= m.target*minGain {
+		return change{}
+	}
+	best := m.pair(k, most, most/2)
+	if best.gain <= 0 {
+		best = m.pair(k, most, m.target*minGain)
+	}
+	return best
+}
+
+// pair is the best combination of a surplus slot and an expert with a gain
+// between least and most.
+func (m *migration) pair(k int, most, least float64) change {
+	m.hot = m.hot[:0]
+	for e, g := range m.gain {
+		if g >= least {
+			m.hot = append(m.hot, relief{int32(e), g, m.load[e] / float64(m.cnt[e]+1)})
+		}
+	}
+	var best change
+	for a, c := range m.cnt {
+		if c > 1 {
+			m.work -= int(c) * 4
+			for _, s := range m.homes[a] {
+				best = m.pairSlot(k, s, most, best)
+			}
+		}
+	}
+	return best
+}
+
+// pairSlot improves on best by overwriting slot s.
+func (m *migration) pairSlot(k int, s int32, most float64, best change) change {
+	d, a := m.dev[s], m.slot[s]
+	inv, over := m.inv[d], m.time[d]-m.target
+	own := excess(over+m.rise[a]*inv, 0) - excess(over, 0)
+	before := excess(over, 0) - (m.risk[a] - own)
+	room := m.share[a]*inv - over
+	back := m.price(d, a)
+	bestWorth := max(best.worth(), m.target*minGain)
+	floor := bestWorth - before // a change that gains less than it is not better
+	if back == 1 {
+		floor = bestWorth/2 - before
+	}
+	if most <= floor {
+		return best
+	}
+	m.work -= len(m.hot)
+	for _, r := range m.hot {
+		if r.gain <= floor {
+			continue
+		}
+		gain := r.gain + before - max(0, r.share*inv-room)
+		if gain <= 0 || m.holds(d, r.expert) {
+			continue
+		}
+		c := change{p: s, e: r.expert, gain: gain, cost: m.price(d, r.expert) - back}
+		if w := c.worth(); w > bestWorth && m.used+c.cost <= k {
+			best, bestWorth = c, w
+		}
+	}
+	return best
+}
+
+// bestExchange looks for a swap between the hottest device and another that is
+// worth more than bestWorth; its gain is 0 when there is none.
+func (m *migration) bestExchange(k int, bestWorth float64) change {
+	h := m.hottest()
+	var best change
+	if m.used >= k || k-m.used < 2 && bestWorth > m.target*minGain {
+		return best // a swap that costs less than two is rare
+	}
+	hot, ih := m.time[h], m.inv[h]
+	over := hot - m.target
+	for d := range m.time {
+		room := m.target - m.time[d]
+		// A swap is two transfers, and neither device can win more than this.
+		if m.inv[d] == 0 || room <= 0 || min(over, room/m.inv[d]*ih) <= 2*bestWorth {
+			continue
+		}
+		m.work -= int((m.first[h+1] - m.first[h]) * (m.first[d+1] - m.first[d]))
+		for p := m.first[h]; p < m.first[h+1]; p++ {
+			a := m.slot[p]
+			sa := m.share[a]
+			for q := m.first[d]; q < m.first[d+1]; q++ {
+				b := m.slot[q]
+				diff := sa - m.share[b]
+				gain := min(over, diff*ih) - max(0, diff*m.inv[d]-room)
+				if gain <= bestWorth || m.holds(h, b) || m.holds(int32(d), a) {
+					continue
+				}
+				c := change{p: p, q: q, gain: gain, cost: m.exchangePrice(p, q)}
+				if w := c.worth(); w > bestWorth && m.used+c.cost <= k {
+					best, bestWorth = c, w
+				}
+			}
+		}
+	}
+	return best
+}
+
+func (m *migration) exchangePrice(p, q int32) int {
+	a, b, h, d := m.slot[p], m.slot[q], m.dev[p], m.dev[q]
+	return m.price(h, b) + m.price(d, a) - m.price(h, a) - m.price(d, b)
+}
