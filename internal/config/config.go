@@ -19,6 +19,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -157,18 +158,9 @@ func (l *Loader) readFile() error {
 // Decode reads one section of a YAML document into dst and checks the names of
 // all sections. A document without the section leaves dst as it is.
 func Decode(data []byte, section string, dst any) error {
-	var doc map[string]yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil {
-		return fmt.Errorf("not a YAML mapping: %w", err)
-	}
-	for name := range doc {
-		known := false
-		for _, s := range Sections {
-			known = known || s == name
-		}
-		if !known {
-			return fmt.Errorf("unknown section %q: known are %s", name, strings.Join(Sections, ", "))
-		}
+	doc, err := document(data)
+	if err != nil {
+		return err
 	}
 	node, ok := doc[section]
 	if !ok || node.Tag == "!!null" {
@@ -200,6 +192,35 @@ func (l *Loader) Print(w io.Writer) error {
 	enc.SetIndent(2)
 	defer enc.Close()
 	return enc.Encode(map[string]any{l.section: c.Interface()})
+}
+
+// document parses a file into its sections and refuses unknown ones.
+func document(data []byte) (map[string]yaml.Node, error) {
+	var doc map[string]yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return nil, fmt.Errorf("not a YAML mapping: %w", err)
+	}
+	for name := range doc {
+		if !slices.Contains(Sections, name) {
+			return nil, fmt.Errorf("unknown section %q: known are %s", name, strings.Join(Sections, ", "))
+		}
+	}
+	return doc, nil
+}
+
+// sectionsOf lists the sections of a file in the order of Sections.
+func sectionsOf(data []byte) ([]string, error) {
+	doc, err := document(data)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, s := range Sections {
+		if _, ok := doc[s]; ok {
+			names = append(names, s)
+		}
+	}
+	return names, nil
 }
 
 func scalar(t reflect.Type) bool {

@@ -182,13 +182,8 @@ func (s *supervisor) startAll(ctx context.Context) (client.Ready, error) {
 		return none, err
 	}
 	s.step("cloud on %s, TLS and HTTP/3 on %s", s.addr(portCloud), s.addr(portCloudTLS))
-	token, err := os.ReadFile(s.path("secrets", "admin-token"))
-	if err != nil {
-		return none, fmt.Errorf("admin token: %w", err)
-	}
-	ready := client.Ready{EdgeURL: s.url(portEdge), CloudURL: s.url(portCloud), CloudH3Addr: s.addr(portCloudTLS),
-		AdminToken: strings.TrimSpace(string(token)), DataDir: s.data}
-	if ready.AppKey, err = s.ensureDemo(ctx, admin{url: s.url(portCloud), token: ready.AdminToken}); err != nil {
+	ready := client.Ready{EdgeURL: s.url(portEdge), CloudURL: s.url(portCloud), CloudH3Addr: s.addr(portCloudTLS), DataDir: s.data}
+	if err := s.ensureDemo(ctx, &ready); err != nil {
 		return none, err
 	}
 	edge, err := s.launch("edge", nil, "edge", "run", "--config", s.config("edge"))
