@@ -29,12 +29,12 @@ lint:
 	$(GO) run $(STATICCHECK) ./...
 
 test: setup-test build engine lint
-	cd deploy/conformance && npm ci --no-fund --no-audit
+	cd internal/e2e/openaijs && npm ci --no-fund --no-audit
 	WEIR_LIB="$(CURDIR)/lib" WEIR_BIN="$(CURDIR)/bin/weir" $(GO) test $(TESTFLAGS) ./...
 
 # soak runs the same tests with the full counts and durations.
 soak: setup-test build engine
-	cd deploy/conformance && npm ci --no-fund --no-audit
+	cd internal/e2e/openaijs && npm ci --no-fund --no-audit
 	WEIR_SOAK=1 WEIR_LIB="$(CURDIR)/lib" WEIR_BIN="$(CURDIR)/bin/weir" $(GO) test -count=1 -timeout 4h -v ./... | grep -vE '^(=== RUN|=== PAUSE|=== CONT)'
 
 bench: setup build engine

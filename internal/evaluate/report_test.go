@@ -12,7 +12,9 @@ import (
 // on all but the second.
 func sample() ([]models.Example, []row) {
 	lines := []models.Example{{Task: "T1"}, {Task: "T1"}, {Task: "T2"}, {Task: "T2"}}
-	e := func(ok bool, conf float64) outcome { return outcome{correct: ok, confidence: conf, ttft: time.Millisecond} }
+	e := func(ok bool, conf float64) outcome {
+		return outcome{correct: ok, confidence: conf, ttft: time.Millisecond}
+	}
 	c := func(ok bool) outcome { return outcome{correct: ok, escalated: true, confidence: -1} }
 	return lines, []row{
 		{e(true, .9), c(true), e(true, .9)},
