@@ -1,0 +1,149 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/internal/telemetry"
+	"github.com/weirhq/weir/tenants"
+)
+
+// Work is a request that asks to be let in.
+type Work struct {
+	Operation string
+	Identity  tenants.Identity
+	Device    string
+	Model     string // as asked
+	Pool      string
+	Class     string // SLO class
+	// PromptBytes is the prompt's size; MaxTokens bounds the answer, 0 where
+	// the client left it open.
+	PromptBytes int
+	MaxTokens   int
+	Arrived     time.Time
+	Deadline    time.Time // zero: none
+}
+
+// Admission decides whether and when a request may use a model. Admit may wait
+// (a queue); it must return when ctx ends. Its error is an *openai.Error.
+type Admission interface {
+	Admit(ctx context.Context, w Work) (Grant, error)
+}
+
+// Grant is an admitted request's share. Its methods must not block.
+type Grant interface {
+	// Correct replaces the estimate of the prompt by its real tokens, known
+	// after the prefill leg and before decode starts.
+	Correct(promptTokens int)
+	// Settle ends the grant with what was used. It is called exactly once.
+	Settle(tenants.UsageRecord)
+}
+
+// AdmitAll lets everything in at once.
+type AdmitAll struct{}
+
+type freeGrant struct{}
+
+func (freeGrant) Correct(int)                {}
+func (freeGrant) Settle(tenants.UsageRecord) {}
+
+// Admit implements Admission.
+func (AdmitAll) Admit(context.Context, Work) (Grant, error) { return freeGrant{}, nil }
+
+// admitted is the licence to use a model: select and the legs are methods of
+// it, and only admit makes one.
+type admitted struct {
+	*exchange
+	grant   Grant
+	prefill time.Duration // of the last prefill leg
+	tries   tries
+	last    tenants.UsageRecord
+}
+
+// errDeadline is the cause of a context that ended with the request's deadline.
+var errDeadline = errors.New("the request's deadline has passed")
+
+// admit is the one way to a model. Everything that follows in the chain runs
+// inside it, and the request ends here, once.
+func (g *Gateway) admit(c *gin.Context) {
+	x := of(c)
+	ctx := telemetry.Extract(c.Request.Context(), x.remoteTrace())
+	ctx, x.span = g.opts.Telemetry.Tracer.Start(ctx, x.operationName()+" "+x.ask.req.Model,
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(x.spanAttributes()...))
+	defer x.end()
+	cancel := context.CancelFunc(func() {})
+	if !x.ask.deadline.IsZero() {
+		ctx, cancel = context.WithDeadlineCause(ctx, x.ask.deadline, errDeadline)
+	}
+	defer cancel()
+	x.ctx = ctx
+
+	waiting := time.Now()
+	grant, err := g.opts.Admission.Admit(ctx, x.work())
+	x.queue = time.Since(waiting)
+	if err != nil {
+		x.turnedAway(err)
+		return
+	}
+	x.admitted = &admitted{exchange: x, grant: grant}
+	defer func() { grant.Settle(x.admitted.last) }()
+	c.Next()
+}
+
+func (x *exchange) work() Work {
+	w := Work{Operation: x.op, Identity: x.who.Identity, Device: x.who.Device, Model: x.ask.req.Model, Pool: x.ask.model.Pool,
+		Class: x.ask.class, PromptBytes: x.ask.promptBytes, Arrived: x.began, Deadline: x.ask.deadline}
+	if x.ask.req.MaxTokens != nil {
+		w.MaxTokens = *x.ask.req.MaxTokens
+	}
+	return w
+}
+
+// turnedAway ends a request that was not admitted.
+func (x *exchange) turnedAway(err error) {
+	switch {
+	case context.Cause(x.ctx) == errDeadline:
+		x.outcome = tenants.OutcomeDeadline
+		x.refuseFor(cascade.ReasonDeadline, deadlineError())
+	case x.ctx.Err() != nil:
+		x.outcome = tenants.OutcomeClientCancelled
+		x.refuse(openai.Unavailable("client_closed_request", 0, "the client has gone"))
+	default:
+		x.outcome = tenants.OutcomeRejected
+		x.refuse(openai.AsError(err))
+	}
+}
+
+func (x *exchange) operationName() string {
+	if x.ask.kind == kindText {
+		return "text_completion"
+	}
+	return "chat"
+}
+
+func (x *exchange) spanAttributes() []attribute.KeyValue {
+	r := x.ask.req
+	a := []attribute.KeyValue{
+		attribute.String(telemetry.AttrOperation, x.operationName()),
+		attribute.String(telemetry.AttrProvider, "weir"),
+		attribute.String(telemetry.AttrRequestModel, r.Model),
+		attribute.Bool("gen_ai.request.stream", r.Stream),
+		attribute.String("weir.operation", x.op),
+		attribute.String("weir.tenant", x.who.TenantID),
+		attribute.String("network.protocol.version", x.proto),
+	}
+	if x.who.Device != "" {
+		a = append(a, attribute.String("weir.device", x.who.Device))
+	}
+	if r.MaxTokens != nil {
+		a = append(a, attribute.Int("gen_ai.request.max_tokens", *r.MaxTokens))
+	}
+	return a
+}

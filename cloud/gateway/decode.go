@@ -1,0 +1,142 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"mime"
+	"net/http"
+	"time"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cloud/route"
+	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/internal/sse"
+	"github.com/weirhq/weir/tenants"
+)
+
+// runDecode runs the leg whose answer the client gets. A nil error means that
+// the client has been answered, in whole or in part.
+func (a *attempt) runDecode(ctx context.Context, h *handoff, watch *watchdog) *legError {
+	if h != nil && a.used.prompt == 0 {
+		a.used.prompt = h.promptTokens
+	}
+	ctx, endSpan := a.legSpan(ctx, route.StageDecode, a.sel.Decode)
+	failed := a.decodeLeg(ctx, h, watch)
+	endSpan(failed)
+	return failed
+}
+
+func (a *attempt) decodeLeg(ctx context.Context, h *handoff, watch *watchdog) *legError {
+	leg := a.sel.Decode
+	if !a.ask.req.Stream {
+		watch.replace(a.g.opts.Timeouts.Answer, errFirstByte)
+	}
+	resp, failed := a.call(ctx, route.StageDecode, leg, a.decodeBody(h).JSON())
+	if failed != nil {
+		return failed
+	}
+	defer resp.Body.Close()
+	if !a.ask.req.Stream {
+		return a.relayWhole(ctx, resp)
+	}
+	if mt, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); mt != "text/event-stream" {
+		return broken(route.StageDecode, leg, "the model server did not stream")
+	}
+	r := &relay{attempt: a, in: sse.NewReader(resp.Body), watch: watch}
+	return r.run(ctx)
+}
+
+// decodeBody is the client's request with the hand-off. A stream always
+// reports its usage to the gateway; the relay hides it from clients that did
+// not ask.
+func (a *attempt) decodeBody(h *handoff) openai.Body {
+	b := a.cloneBody(a.sel.Decode.Served)
+	if h != nil && h.params != nil {
+		b["kv_transfer_params"] = h.params
+	}
+	if a.ask.req.Stream {
+		options := map[string]json.RawMessage{}
+		if raw, ok := b["stream_options"]; ok && !isNull(raw) {
+			_ = json.Unmarshal(raw, &options) // parse has checked that it is an object
+		}
+		options["include_usage"] = json.RawMessage("true")
+		b.Set("stream_options", options)
+	}
+	return b
+}
+
+// relayWhole hands on an answer that is not streamed.
+func (a *attempt) relayWhole(ctx context.Context, resp *http.Response) *legError {
+	leg := a.sel.Decode
+	data, failed := a.readAll(ctx, route.StageDecode, leg, resp.Body, maxAnswerBody)
+	if failed != nil {
+		return failed
+	}
+	c := readChunk(data)
+	if c.bad || c.failed() || !json.Valid(data) {
+		return engineFailure(leg, &c)
+	}
+	a.firstToken()
+	a.used.take(readUsage(c.usage))
+	a.used.countWhole(c.usage == nil, data)
+	a.answeredBy(c.model)
+	a.outcome = tenants.OutcomeOK
+	a.price(a.outcome)
+	a.setTimes()
+	out := appendWeir(nil, appendWithout(make([]byte, 0, len(data)+512), data, false), mustJSON(&a.result))
+
+	h := a.gin.Writer.Header()
+	a.result.WriteHeaders(h)
+	a.timing().Write(h)
+	h.Set("Content-Type", "application/json")
+	a.wrote = true
+	a.gin.Writer.WriteHeader(http.StatusOK)
+	if _, err := a.gin.Writer.Write(out); err != nil {
+		a.outcome = tenants.OutcomeClientCancelled
+	}
+	return nil
+}
+
+// firstToken notes the time to the first token, of the attempt and of the
+// request.
+func (a *attempt) firstToken() {
+	if a.ttft == 0 {
+		a.ttft = time.Since(a.began)
+		a.exchange.ttft = time.Since(a.exchange.began)
+		a.sel.Decode.Prefilled()
+	}
+}
+
+// answeredBy fills what an answer says of its origin. model is the upstream's
+// word, with its quotes.
+func (a *attempt) answeredBy(model []byte) {
+	a.result.Tier = cascade.TierCloud
+	a.result.Model = a.sel.Decode.Served
+	var said string
+	if json.Unmarshal(model, &said) == nil && said != "" && headerSafe(said) {
+		a.result.Model = said
+	}
+	a.result.Instance = a.sel.Decode.Opaque
+}
+
+// headerSafe reports whether a foreign name may stand in a header and a ledger
+// row.
+func headerSafe(s string) bool {
+	if len(s) > 128 {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+func mustJSON(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil { // plain structs of ours
+		panic("gateway: " + err.Error())
+	}
+	return data
+}

@@ -1,0 +1,68 @@
+package gateway
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/cloud/pool"
+	"github.com/weirhq/weir/internal/telemetry"
+	"github.com/weirhq/weir/tenants"
+)
+
+// meter holds the gateway's own metrics; those of the GenAI conventions are
+// telemetry's.
+type meter struct {
+	attempts  *prometheus.CounterVec
+	fallbacks *prometheus.CounterVec
+}
+
+func newMeter(t *telemetry.Telemetry, g *Gateway, p *pool.Pool) (*meter, error) {
+	m := &meter{
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_gateway_attempts_total",
+			Help: "Attempts at instances by outcome."}, []string{"outcome"}),
+		fallbacks: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_gateway_pd_fallback_total",
+			Help: "Requests that were to be split and whose decode instance had to prefill, as far as the gateway knows."}, []string{"reason"}),
+	}
+	for _, o := range []tenants.Outcome{tenants.OutcomeOK, tenants.OutcomeUpstreamError} {
+		m.attempts.WithLabelValues(string(o))
+	}
+	for _, reason := range []string{"no_params", "no_prefill"} {
+		m.fallbacks.WithLabelValues(reason)
+	}
+	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_gateway_in_flight", Help: "Requests under way."},
+		func() float64 { return float64(g.inFlight.Load()) })
+	for _, c := range []prometheus.Collector{m.attempts, m.fallbacks, inFlight, instances{p}} {
+		if err := t.Registry.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (m *meter) attempt(o tenants.Outcome) { m.attempts.WithLabelValues(string(o)).Inc() }
+func (m *meter) fallback(reason string)    { m.fallbacks.WithLabelValues(reason).Inc() }
+
+// instances reports the pool's state at each scrape.
+type instances struct{ pool *pool.Pool }
+
+var (
+	readyDesc = prometheus.NewDesc("weir_instance_ready", "1 while the instance takes work.", []string{"instance", "role", "model"}, nil)
+	legsDesc  = prometheus.NewDesc("weir_instance_in_flight", "This gateway's legs under way at the instance.", []string{"instance", "role", "model"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (instances) Describe(ch chan<- *prometheus.Desc) { ch <- readyDesc; ch <- legsDesc }
+
+// Collect implements prometheus.Collector.
+func (c instances) Collect(ch chan<- prometheus.Metric) {
+	for _, s := range c.pool.Status() {
+		ready := 0.0
+		if s.Ready {
+			ready = 1
+		}
+		labels := []string{s.Name, string(s.Role), s.Model}
+		ch <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, ready, labels...)
+		ch <- prometheus.MustNewConstMetric(legsDesc, prometheus.GaugeValue, float64(s.InFlight.Requests), labels...)
+	}
+}

@@ -1,0 +1,134 @@
+package gateway
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/openai"
+)
+
+// ask is what a request asks for, checked.
+type ask struct {
+	kind        kind
+	body        openai.Body // without weir and what only the inside may say
+	req         *openai.Request
+	opts        contract.Options
+	model       Model
+	class       string // SLO class, "" where the tenant has none
+	promptBytes int
+	deadline    time.Time // zero: none
+}
+
+// bodyTime bounds how long a client may take to send its body.
+const bodyTime = 60 * time.Second
+
+// parse reads and checks the request before anything is spent on it.
+func (g *Gateway) parse(k kind) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		x := of(c)
+		if err := x.read(k); err != nil {
+			x.refuse(openai.AsError(err))
+			return
+		}
+		if reason, err := x.refusedByMode(); err != nil {
+			x.refuseFor(reason, err)
+		}
+	}
+}
+
+func (x *exchange) read(k kind) error {
+	rc := http.NewResponseController(x.gin.Writer)
+	_ = rc.SetReadDeadline(time.Now().Add(bodyTime)) // not every transport has one
+	body, err := openai.ReadBody(x.gin.Request)
+	_ = rc.SetReadDeadline(time.Time{})
+	if err != nil {
+		return err
+	}
+	x.ask = ask{kind: k, body: body}
+	parse, prompt := openai.ParseChat, "messages"
+	if k == kindText {
+		parse, prompt = openai.ParseCompletion, "prompt"
+	}
+	if x.ask.req, err = parse(body); err != nil {
+		return err
+	}
+	x.ask.promptBytes = len(body[prompt])
+	if x.ask.opts, err = contract.ParseOptions(x.gin.Request.Header, body["weir"]); err != nil {
+		return err
+	}
+	delete(body, "weir")
+	body.StripInner()
+	return x.check()
+}
+
+// check compares the request with what the caller may do.
+func (x *exchange) check() error {
+	model, ok := x.g.opts.Models[x.ask.req.Model]
+	if !ok || !x.who.MayUseModel(x.ask.req.Model) {
+		return openai.ModelNotFound(x.ask.req.Model)
+	}
+	x.ask.model = model
+	if x.ask.opts.Draft != nil && x.who.Device == "" {
+		return openai.BadRequest("weir.draft", openai.CodeInvalidValue, "weir.draft is accepted only from a device with its certificate")
+	}
+	return x.checkClass()
+}
+
+// checkClass resolves the SLO class and the deadline that follows from it.
+func (x *exchange) checkClass() error {
+	index := x.g.tenancy().index
+	class := index.DefaultClass(x.who.Identity)
+	if name := x.ask.opts.SLO; name != "" {
+		if class = index.Class(name); class == nil || !x.who.MayUseClass(name) {
+			return openai.BadRequest(contract.HeaderSLO, openai.CodeInvalidValue, "the SLO class %q does not exist or is not allowed for this key", name)
+		}
+	}
+	deadline := x.ask.opts.Deadline
+	if class != nil {
+		x.ask.class = class.Name
+		if deadline == 0 {
+			deadline = time.Duration(class.DefaultDeadlineMs) * time.Millisecond
+		}
+	}
+	if deadline > 0 {
+		x.ask.deadline = x.began.Add(deadline)
+	}
+	return nil
+}
+
+// refusedByMode refuses what the cloud must not or cannot do, and else notes
+// why the cloud answers.
+func (x *exchange) refusedByMode() (cascade.Reason, *openai.Error) {
+	o := &x.ask.opts
+	switch {
+	case o.Privacy.Local():
+		err := openai.Unavailable(string(cascade.ReasonLocalOnlyUnavailable), 0, "the request is local-only and this is the cloud: ask an edge node")
+		err.Param, err.NoRetry = contract.HeaderPrivacy, true
+		return cascade.ReasonLocalOnlyUnavailable, err
+	case o.Mode == cascade.ModeEdgeOnly:
+		err := openai.Unavailable(string(cascade.ReasonEdgeUnavailable), 0, "the request is edge-only and this is the cloud: ask an edge node")
+		err.Param, err.NoRetry = contract.HeaderMode, true
+		return cascade.ReasonEdgeUnavailable, err
+	}
+	x.result.Reason = x.why()
+	if o.Draft != nil {
+		x.result.Confidence = o.Draft.Confidence
+	}
+	return "", nil
+}
+
+// why is the reason code of an answer from here.
+func (x *exchange) why() cascade.Reason {
+	o := &x.ask.opts
+	switch {
+	case o.Draft != nil:
+		return o.Draft.Reason
+	case x.ask.model.Named, o.Mode == cascade.ModeCloudOnly, o.Mode == cascade.ModePreferCloud:
+		return cascade.ReasonClientMode
+	}
+	return cascade.ReasonEdgeUnavailable // nobody stands before the cloud here
+}

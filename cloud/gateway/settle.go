@@ -1,0 +1,191 @@
+package gateway
+
+import (
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+
+	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/internal/telemetry"
+	"github.com/weirhq/weir/tenants"
+)
+
+// used is what an attempt consumed, as far as it is known.
+type used struct {
+	reported  *openai.Usage // the instance's own count
+	prompt    int           // from the prefill leg; 0 is unknown
+	delivered int           // tokens seen on their way to the client
+	estimated bool          // delivered was not counted but guessed
+}
+
+// take keeps the instance's count. The last report of a stream is the whole.
+func (u *used) take(reported *openai.Usage) {
+	if reported != nil {
+		u.reported = reported
+	}
+}
+
+// countWhole counts an answer that came at once and without usage. A gateway
+// has no tokenizer: bytes of JSON are a rough bound from above.
+func (u *used) countWhole(missing bool, data []byte) {
+	if missing {
+		u.delivered, u.estimated = len(data)/bytesPerToken+1, true
+	}
+}
+
+// bytesPerToken turns bytes into tokens where nobody counted: about four bytes
+// of English text make a token in today's vocabularies.
+const bytesPerToken = 4
+
+// fill writes the counts and their source into a ledger row.
+func (u *used) fill(r *tenants.UsageRecord, promptBytes int) {
+	if v := u.reported; v != nil {
+		r.UsageSource = tenants.UsageUpstream
+		r.InputTokens, r.OutputTokens = clampTokens(v.PromptTokens), clampTokens(v.CompletionTokens)
+		if d := v.PromptTokensDetails; d != nil {
+			r.CachedTokens = min(clampTokens(d.CachedTokens), r.InputTokens)
+		}
+		if d := v.CompletionTokensDetails; d != nil {
+			r.ReasoningTokens = min(clampTokens(d.ReasoningTokens), r.OutputTokens)
+		}
+		return
+	}
+	r.UsageSource = tenants.UsageCounted
+	r.OutputTokens = clampTokens(u.delivered)
+	r.InputTokens = clampTokens(u.prompt)
+	if u.estimated {
+		r.UsageSource = tenants.UsageEstimated
+	}
+	if u.prompt == 0 && u.delivered > 0 {
+		r.UsageSource = tenants.UsageEstimated
+		r.InputTokens = clampTokens(promptBytes/bytesPerToken + 1)
+	}
+}
+
+func clampTokens(n int) int64 { return min(max(int64(n), 0), tenants.MaxRowTokens) }
+
+// row is the attempt's ledger row as things stand.
+func (a *attempt) row(outcome tenants.Outcome) tenants.UsageRecord {
+	total := time.Since(a.began)
+	r := tenants.UsageRecord{
+		AttemptID: a.id, OperationID: a.op,
+		TenantID: a.who.TenantID, KeyID: a.who.KeyID, DeviceID: a.who.Device,
+		Tier: tenants.Cloud, Model: a.sel.Decode.Served, Class: a.ask.class, Outcome: outcome,
+		StartedAt: a.began.UTC(), TTFTMicros: a.ttft.Microseconds(), TotalMicros: total.Microseconds(),
+		Reason: string(a.result.Reason), Node: a.g.opts.Node, NodeEpoch: a.g.opts.Epoch,
+	}
+	if a.result.Model != "" {
+		r.Model = a.result.Model
+	}
+	if outcome.Ran() && outcome != tenants.OutcomeUpstreamError {
+		a.used.fill(&r, a.ask.promptBytes)
+	} else {
+		r.UsageSource = tenants.UsageCounted
+	}
+	if err := a.g.opts.Billing.Settle(&r, a.g.tenancy().book); err != nil {
+		a.g.opts.Log.Error("attempt not priced", "operation", a.op, "error", err)
+	}
+	return r
+}
+
+// price fills the answer's tokens and cost just before they are shown.
+func (a *attempt) price(outcome tenants.Outcome) {
+	r := a.row(outcome)
+	a.result.CloudTokens = int(r.OutputTokens)
+	a.result.CostUSD = contract.USD(r.CostNanoUSD)
+}
+
+// settle writes the attempt's one ledger row.
+func (a *attempt) settle(outcome tenants.Outcome, failure *openai.Error) {
+	r := a.row(outcome)
+	if failure != nil {
+		r.ErrorCode = errorCode(failure.Code)
+	}
+	a.last = r
+	a.result.CloudTokens = int(r.OutputTokens)
+	a.result.CostUSD = contract.USD(r.CostNanoUSD)
+	a.story.endAttempt(&r)
+	a.g.meter.attempt(outcome)
+	a.g.opts.Recorder.Record(r)
+}
+
+// errorCode makes a foreign code fit for a ledger row.
+func errorCode(code string) string {
+	code = strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
+			return c
+		}
+		return '_'
+	}, strings.ToLower(code))
+	return code[:min(len(code), 64)]
+}
+
+// end closes a model request: metrics, span and explanation, once.
+func (x *exchange) end() {
+	if x.ended {
+		return
+	}
+	x.ended = true
+	if x.outcome == "" { // a panic on the way
+		x.outcome = tenants.OutcomeUpstreamError
+	}
+	errorType := ""
+	if x.outcome != tenants.OutcomeOK {
+		errorType = string(x.outcome)
+		x.span.SetStatus(codes.Error, errorType)
+		x.span.SetAttributes(attribute.String(telemetry.AttrErrorType, errorType))
+	}
+	req := telemetry.Request{Operation: x.operationName(), RequestModel: x.ask.req.Model, ErrorType: errorType,
+		Total: time.Since(x.began), TTFT: x.ttft, Output: x.result.CloudTokens,
+		Extra: []attribute.KeyValue{attribute.String("weir.tier", string(tenants.Cloud))}}
+	if x.admitted != nil {
+		req.Input = int(x.admitted.last.InputTokens)
+		req.ResponseModel = x.ask.model.Pool
+		x.span.SetAttributes(attribute.Int("gen_ai.usage.input_tokens", req.Input),
+			attribute.Int("gen_ai.usage.output_tokens", req.Output), attribute.Int("weir.attempts", x.result.Attempts))
+	}
+	x.g.opts.Telemetry.GenAI.Record(x.ctx, req)
+	x.span.End()
+	x.g.explain.put(x.finishStory())
+}
+
+// log writes the request's one line. It never holds prompts, answers or keys.
+func (x *exchange) log() {
+	level := slog.LevelInfo
+	w := x.gin.Writer
+	if w.Status() >= http.StatusInternalServerError {
+		level = slog.LevelWarn
+	}
+	attrs := make([]slog.Attr, 0, 20)
+	attrs = append(attrs, slog.String("operation", x.op), slog.String("method", x.gin.Request.Method), slog.String("path", x.gin.FullPath()),
+		slog.Int("status", w.Status()), slog.String("proto", x.proto), slog.Duration("total", time.Since(x.began)))
+	add := func(key, value string) {
+		if value != "" {
+			attrs = append(attrs, slog.String(key, value))
+		}
+	}
+	add("tenant", x.who.TenantID)
+	add("key", x.who.KeyID)
+	add("device", x.who.Device)
+	add("client_request_id", x.label)
+	if x.ask.req != nil {
+		add("model", x.ask.req.Model)
+	}
+	if x.admitted != nil {
+		attrs = append(attrs, slog.String("outcome", string(x.outcome)), slog.Int64("input_tokens", x.admitted.last.InputTokens),
+			slog.Int64("output_tokens", x.admitted.last.OutputTokens), slog.Duration("ttft", x.ttft), slog.Duration("queue", x.queue),
+			slog.Int("attempts", x.result.Attempts), slog.String("reason", string(x.result.Reason)))
+	}
+	if x.failure != nil {
+		add("code", x.failure.Code)
+		if x.failure.Cause != nil {
+			attrs = append(attrs, slog.Any("cause", x.failure.Cause))
+		}
+	}
+	x.g.opts.Log.LogAttrs(x.gin.Request.Context(), level, "request", attrs...)
+}
