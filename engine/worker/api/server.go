@@ -1,0 +1,178 @@
+package api
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/weirhq/weir/engine"
+	"github.com/weirhq/weir/engine/worker/handoff"
+	"github.com/weirhq/weir/engine/worker/loop"
+	"github.com/weirhq/weir/engine/worker/metrics"
+	"github.com/weirhq/weir/internal/openai"
+)
+
+// Identity names a worker process.
+type Identity struct {
+	Name  string // stable, of the instance
+	Epoch string // random per process start: a new one voids all that was known
+	Role  string // mixed, prefill or decode; what a gateway routes by
+}
+
+// Model is a loaded model with what serves it.
+type Model struct {
+	Info      engine.Info
+	Tokenizer Tokenizer
+	Pieces    *loop.Pieces
+	Loop      *loop.Loop
+	Metrics   *metrics.Set
+	// KV is nil where the worker has no certificate: then it offers and pulls no
+	// hand-offs.
+	KV *KV
+}
+
+// KV is the worker's end of prefill/decode hand-offs.
+type KV struct {
+	Endpoint *handoff.Endpoint
+	Store    *handoff.Store
+	Host     string // under which other workers reach the endpoint
+	Port     int
+}
+
+// Server is a worker's HTTP handler. It answers from the start and generates
+// once it has a model.
+type Server struct {
+	id       Identity
+	log      *slog.Logger
+	tracer   trace.Tracer
+	created  time.Time
+	model    atomic.Pointer[Model]
+	draining atomic.Bool
+	mux      *http.ServeMux
+}
+
+// New returns a Server without a model.
+func New(id Identity, log *slog.Logger, tracer trace.Tracer) *Server {
+	s := &Server{id: id, log: log, tracer: tracer, created: time.Now(), mux: http.NewServeMux()}
+	s.mux.HandleFunc("POST /v1/chat/completions", s.generate(true))
+	s.mux.HandleFunc("POST /v1/completions", s.generate(false))
+	s.mux.HandleFunc("GET /v1/models", s.models)
+	s.mux.HandleFunc("GET /health", s.health)
+	s.mux.HandleFunc("GET /instance/v1/info", s.info)
+	s.mux.HandleFunc("GET /metrics", s.metrics)
+	for _, path := range []string{"/v1/chat/completions", "/v1/completions"} {
+		s.mux.HandleFunc(path, wrongMethod)
+	}
+	s.mux.HandleFunc("/", notFound)
+	return s
+}
+
+// Ready makes the server generate with m.
+func (s *Server) Ready(m *Model) { s.model.Store(m) }
+
+// Drain makes the server refuse new requests; those that run go on.
+func (s *Server) Drain() { s.draining.Store(true) }
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+func wrongMethod(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Allow", http.MethodPost)
+	(&openai.Error{Status: http.StatusMethodNotAllowed, Type: openai.TypeInvalidRequest, Code: "method_not_allowed",
+		Message: "use POST", NoRetry: true}).Write(w, nil)
+}
+
+func notFound(w http.ResponseWriter, r *http.Request) {
+	(&openai.Error{Status: http.StatusNotFound, Type: openai.TypeNotFound, Code: "not_found",
+		Message: clip(r.Method+" "+r.URL.Path) + " does not exist here", NoRetry: true}).Write(w, nil)
+}
+
+// ready returns the model, or the error for a worker that cannot generate now.
+func (s *Server) ready() (*Model, error) {
+	m := s.model.Load()
+	switch {
+	case s.draining.Load():
+		return nil, openai.Unavailable("worker_draining", time.Second, "this worker is shutting down")
+	case m == nil:
+		return nil, openai.Unavailable("worker_loading", time.Second, "this worker is loading its model")
+	}
+	return m, nil
+}
+
+// status is the body of /health and, with the KV address, of
+// /instance/v1/info.
+type status struct {
+	Status      string              `json:"status"` // ok, loading or draining
+	Name        string              `json:"name"`
+	Epoch       string              `json:"epoch"`
+	Role        string              `json:"role"`
+	Model       string              `json:"model,omitempty"`
+	Fingerprint *engine.Fingerprint `json:"fingerprint,omitempty"`
+	Context     int                 `json:"context,omitempty"`  // tokens
+	MaxSeqs     int                 `json:"max_seqs,omitempty"` // requests at a time
+	KVTokens    int                 `json:"kv_tokens,omitempty"`
+	KV          *kvAddress          `json:"kv,omitempty"`
+}
+
+type kvAddress struct {
+	Host string `json:"host"`
+	Port int    `json:"port"`
+	ALPN string `json:"alpn"`
+}
+
+func (s *Server) status() (status, int) {
+	st := status{Status: "ok", Name: s.id.Name, Epoch: s.id.Epoch, Role: s.id.Role}
+	code := http.StatusOK
+	if m := s.model.Load(); m != nil {
+		st.Model, st.Fingerprint = m.Info.Name, &m.Info.Fingerprint
+		st.Context, st.MaxSeqs, st.KVTokens = m.Info.Context, m.Info.MaxSeqs, m.Info.KVTokens
+	} else {
+		st.Status, code = "loading", http.StatusServiceUnavailable
+	}
+	if s.draining.Load() {
+		st.Status, code = "draining", http.StatusServiceUnavailable
+	}
+	return st, code
+}
+
+func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
+	st, code := s.status()
+	writeJSON(w, code, st)
+}
+
+func (s *Server) info(w http.ResponseWriter, _ *http.Request) {
+	st, code := s.status()
+	if m := s.model.Load(); m != nil && m.KV != nil {
+		st.KV = &kvAddress{Host: m.KV.Host, Port: m.KV.Port, ALPN: handoff.ALPN}
+	}
+	writeJSON(w, code, st)
+}
+
+func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
+	m, err := s.ready()
+	if err != nil {
+		openai.AsError(err).Write(w, nil)
+		return
+	}
+	writeJSON(w, http.StatusOK, openai.ModelList{Object: openai.ObjectList, Data: []openai.Model{{
+		ID: m.Info.Name, Object: openai.ObjectModel, Created: s.created.Unix(), OwnedBy: "weir", MaxModelLen: m.Info.Context}}})
+}
+
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
+	m := s.model.Load()
+	if m == nil {
+		openai.Unavailable("worker_loading", time.Second, "this worker is loading its model").Write(w, nil)
+		return
+	}
+	m.Metrics.Handler().ServeHTTP(w, r)
+}
+
+func writeJSON(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+}

@@ -1,0 +1,78 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+)
+
+// Roles that a worker may have. Any worker serves any request; the role is
+// what a gateway routes by.
+var Roles = []string{"mixed", "prefill", "decode"}
+
+// Config is section "worker" of the configuration.
+type Config struct {
+	Model           string        `yaml:"model" usage:"GGUF file, or the name of a bundled model (hub-edge, hub-cloud)"`
+	ServedModelName string        `yaml:"served_model_name" usage:"model name in the API (default: the file's name, or the bundled name)"`
+	Role            string        `yaml:"role" default:"mixed" usage:"mixed, prefill or decode"`
+	Listen          string        `yaml:"listen" default:"127.0.0.1:7424" usage:"address of the API (TCP) and of KV hand-offs (UDP, same port)"`
+	Name            string        `yaml:"name" usage:"stable name of this instance (default: role and port)"`
+	Threads         int           `yaml:"threads" usage:"threads that compute (default: half of the cores); the sum over all runners of a machine must not exceed its idle cores"`
+	Context         int           `yaml:"ctx" usage:"most tokens of one sequence (default: the model's, at most 8192)"`
+	MaxSeqs         int           `yaml:"max_seqs" default:"32" usage:"most requests computed at a time, at most 256"`
+	MaxBatch        int           `yaml:"max_batch" default:"512" usage:"most tokens in one step"`
+	KVTokens        int           `yaml:"kv_tokens" usage:"size of the KV cache in tokens (default: max-seqs times ctx, at most 32768 or one ctx)"`
+	Lib             string        `yaml:"lib" usage:"folder of llama.cpp's libraries (default: where 'weir engine install' puts them)"`
+	CacheDir        string        `yaml:"cache_dir" usage:"folder where bundled models are unpacked"`
+	TLSCert         string        `yaml:"tls_cert" usage:"PEM certificate of this worker, role worker"`
+	TLSKey          string        `yaml:"tls_key" usage:"PEM key of the certificate"`
+	TLSCA           string        `yaml:"tls_ca" usage:"PEM certificates of the authorities to trust"`
+	AdvertiseHost   string        `yaml:"advertise_host" usage:"host under which other workers reach this one (default: the host of listen)"`
+	KVExportBytes   int64         `yaml:"kv_export_bytes" default:"1073741824" usage:"most bytes of hand-offs kept for other workers"`
+	Drain           time.Duration `yaml:"drain" default:"5s" usage:"how long running requests may take when the worker stops"`
+	OTLPEndpoint    string        `yaml:"otlp_endpoint" usage:"OTLP/HTTP endpoint for traces (default: none)"`
+	LogLevel        string        `yaml:"log_level" default:"info" usage:"debug, info, warn or error"`
+}
+
+// Validate implements config.Validator.
+func (c *Config) Validate() error {
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %q is not HOST:PORT", c.Listen)
+	}
+	certs := 0
+	for _, f := range []string{c.TLSCert, c.TLSKey, c.TLSCA} {
+		if f != "" {
+			certs++
+		}
+	}
+	switch {
+	case c.Model == "":
+		return errors.New("model is missing: give --model FILE, hub-edge or hub-cloud")
+	case !slices.Contains(Roles, c.Role):
+		return fmt.Errorf("role: %q is not mixed, prefill or decode", c.Role)
+	case certs != 0 && certs != 3:
+		return errors.New("tls_cert, tls_key and tls_ca go together: give all three or none")
+	case certs == 0 && !loopback(host):
+		return fmt.Errorf("listen: %s is not a loopback address: tls_cert, tls_key and tls_ca are needed there ('weir pki issue' makes them)", c.Listen)
+	case c.AdvertiseHost == "" && certs == 3 && unspecified(host):
+		return fmt.Errorf("advertise_host is needed when listening on all addresses (%s)", c.Listen)
+	case c.Threads < 0 || c.Context < 0 || c.MaxSeqs < 1 || c.MaxBatch < c.MaxSeqs || c.KVTokens < 0 || c.KVExportBytes < 0:
+		return errors.New("threads, ctx, kv_tokens and kv_export_bytes must not be negative, max_seqs from 1, max_batch from max_seqs")
+	}
+	return nil
+}
+
+func (c *Config) certificates() bool { return c.TLSCert != "" }
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func unspecified(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "" || ip != nil && ip.IsUnspecified()
+}

@@ -1,0 +1,157 @@
+package handoff
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/weirhq/weir/engine"
+	"github.com/weirhq/weir/engine/worker/metrics"
+)
+
+// Bounds of one exchange. They are short because a decode leg that waits for a
+// dead peer delays its client's first token; computing the prompt is the way out.
+const (
+	dialTimeout   = 2 * time.Second
+	headerTimeout = 2 * time.Second
+	stallTimeout  = 5 * time.Second  // between two pieces of the payload
+	sendTimeout   = 30 * time.Second // of a whole payload, as long as a hand-off lives
+	maxStreams    = 64               // hand-offs in flight per connection
+)
+
+// Options make an Endpoint.
+type Options struct {
+	Conn           net.PacketConn // serves and dials; closed by Close
+	Server, Client *tls.Config    // mutual TLS, both demanding the role worker
+	Store          *Store
+	Info           engine.Info
+	Metrics        *metrics.Set
+	Log            *slog.Logger
+}
+
+// Endpoint is a worker's end of the hand-off protocol: it serves its Store and
+// pulls from others, over one UDP socket.
+type Endpoint struct {
+	o         Options
+	transport *quic.Transport
+	listener  *quic.Listener
+
+	mu    sync.Mutex
+	peers map[peerKey]*peer
+}
+
+// NewEndpoint starts to listen. Call Run to serve, and Close at the end.
+func NewEndpoint(o Options) (*Endpoint, error) {
+	e := &Endpoint{o: o, transport: &quic.Transport{Conn: o.Conn}, peers: map[peerKey]*peer{}}
+	conf := o.Server.Clone()
+	conf.NextProtos = []string{ALPN}
+	var err error
+	if e.listener, err = e.transport.Listen(conf, quicConfig()); err != nil {
+		return nil, fmt.Errorf("hand-off listener: %w", err)
+	}
+	return e, nil
+}
+
+func quicConfig() *quic.Config {
+	return &quic.Config{
+		HandshakeIdleTimeout: dialTimeout, MaxIdleTimeout: 30 * time.Second,
+		MaxIncomingStreams: maxStreams, MaxIncomingUniStreams: -1,
+		// Windows for a fast network from the first hand-off on.
+		InitialStreamReceiveWindow: 2 << 20, MaxStreamReceiveWindow: 16 << 20,
+		InitialConnectionReceiveWindow: 4 << 20, MaxConnectionReceiveWindow: 64 << 20,
+	}
+}
+
+// Run serves hand-offs until ctx ends.
+func (e *Endpoint) Run(ctx context.Context) error {
+	var conns sync.WaitGroup
+	defer conns.Wait()
+	for {
+		conn, err := e.listener.Accept(ctx)
+		switch {
+		case ctx.Err() != nil || errors.Is(err, quic.ErrServerClosed):
+			return nil
+		case err != nil:
+			return fmt.Errorf("hand-off listener: %w", err)
+		}
+		conns.Go(func() { e.serve(ctx, conn) })
+	}
+}
+
+func (e *Endpoint) serve(ctx context.Context, conn *quic.Conn) {
+	defer conn.CloseWithError(0, "")
+	var streams sync.WaitGroup
+	defer streams.Wait()
+	for {
+		s, err := conn.AcceptStream(ctx)
+		if err != nil {
+			return // the peer left, or its certificate was refused
+		}
+		streams.Go(func() { e.answer(s) })
+	}
+}
+
+// answer serves one hand-off.
+func (e *Endpoint) answer(s *quic.Stream) {
+	defer s.CancelRead(0)
+	_ = s.SetReadDeadline(time.Now().Add(headerTimeout))
+	_ = s.SetWriteDeadline(time.Now().Add(sendTimeout))
+	if err := e.send(s); err != nil {
+		e.o.Log.Warn("hand-off not delivered", "error", err)
+		s.CancelWrite(1)
+		return
+	}
+	_ = s.Close()
+}
+
+func (e *Endpoint) send(s *quic.Stream) error {
+	req, err := readRequest(s)
+	if err != nil {
+		return fmt.Errorf("read request: %w", err)
+	}
+	h, err := ParseHandle(req.Handle)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrFrame, err)
+	}
+	item, done, err := e.o.Store.Take(h, req.Operation)
+	if err != nil {
+		return writeHeader(s, Header{Status: statusGone})
+	}
+	defer done()
+	if err := writeHeader(s, item.Header); err != nil {
+		return err
+	}
+	if err := item.writePayload(s); err != nil {
+		return err
+	}
+	e.o.Metrics.ExportBytes.Add(float64(item.size()))
+	return nil
+}
+
+// Close ends all connections and closes the socket.
+func (e *Endpoint) Close() error {
+	e.mu.Lock()
+	for _, p := range e.peers {
+		p.close()
+	}
+	e.peers = map[peerKey]*peer{}
+	e.mu.Unlock()
+	err := errors.Join(e.listener.Close(), e.transport.Close())
+	return errors.Join(err, ignoreClosed(e.o.Conn.Close()))
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+var _ io.Closer = (*Endpoint)(nil)

@@ -1,0 +1,197 @@
+package handoff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/weirhq/weir/engine"
+	"github.com/weirhq/weir/engine/worker/loop"
+	"github.com/weirhq/weir/engine/worker/metrics"
+)
+
+// PullError is a hand-off that could not be had. Reason is one of
+// metrics.Fallback*.
+type PullError struct {
+	Reason string
+	Err    error
+}
+
+func (e *PullError) Error() string { return "hand-off: " + e.Reason + ": " + e.Err.Error() }
+func (e *PullError) Unwrap() error { return e.Err }
+
+func failure(reason string, err error) error { return &PullError{reason, err} }
+
+// peerKey names a process: a restarted worker has a new epoch, and with it a
+// new connection.
+type peerKey struct{ addr, epoch string }
+
+// peer is one connection, dialled by the first who needs it.
+type peer struct {
+	mu   sync.Mutex
+	conn *quic.Conn
+}
+
+func (p *peer) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conn != nil {
+		_ = p.conn.CloseWithError(0, "")
+		p.conn = nil
+	}
+}
+
+// Pull fetches and verifies the state of prompt. Errors are *PullError.
+func (e *Endpoint) Pull(ctx context.Context, src Source, prompt []engine.Token) (*loop.Handoff, error) {
+	began := time.Now()
+	if !src.Expiry.IsZero() && began.After(src.Expiry) {
+		return nil, failure(metrics.FallbackGone, fmt.Errorf("it expired %s ago", began.Sub(src.Expiry).Round(time.Millisecond)))
+	}
+	if src.Extra != nil && src.Extra.Fingerprint != e.o.Info.Fingerprint.String() {
+		return nil, failure(metrics.FallbackVerify, fmt.Errorf("%w: another model, runner or KV format", errVerify))
+	}
+	stream, err := e.open(ctx, src)
+	if err != nil {
+		return nil, failure(metrics.FallbackDial, err)
+	}
+	defer stream.CancelRead(0)
+	stop := context.AfterFunc(ctx, func() { stream.CancelRead(0); stream.CancelWrite(0) })
+	defer stop()
+	h, err := e.receive(stream, src, prompt)
+	if err != nil {
+		return nil, err
+	}
+	e.o.Metrics.PullSeconds.Observe(time.Since(began).Seconds())
+	return h, nil
+}
+
+func (e *Endpoint) receive(s *quic.Stream, src Source, prompt []engine.Token) (*loop.Handoff, error) {
+	_ = s.SetDeadline(time.Now().Add(headerTimeout))
+	if err := writeRequest(s, request{Handle: src.Handle.String(), Operation: src.Operation}); err != nil {
+		return nil, failure(metrics.FallbackTransfer, err)
+	}
+	_ = s.Close()
+	header, err := readHeader(s)
+	switch {
+	case err != nil:
+		e.drop(src, err)
+		return nil, failure(metrics.FallbackTransfer, err)
+	case header.Status != statusOK:
+		return nil, failure(metrics.FallbackGone, ErrGone)
+	}
+	if err := header.check(e.o.Info, len(prompt)); err != nil {
+		return nil, failure(metrics.FallbackVerify, err)
+	}
+	if x := src.Extra; x != nil && (x.SHA256 != header.SHA256 || x.Bytes != header.payload()) {
+		return nil, failure(metrics.FallbackVerify, fmt.Errorf("%w: not the bytes that were promised", errVerify))
+	}
+	in := &progress{s: s}
+	h, err := readPayload(in, header)
+	e.o.Metrics.PullBytes.Add(float64(in.n))
+	switch {
+	case errors.Is(err, errVerify):
+		return nil, failure(metrics.FallbackVerify, err)
+	case err != nil:
+		return nil, failure(metrics.FallbackTransfer, err)
+	case !slices.Equal(h.Tokens, prompt):
+		return nil, failure(metrics.FallbackVerify, fmt.Errorf("%w: it belongs to another prompt", errVerify))
+	}
+	return &h, nil
+}
+
+// progress reads a stream that must not stall.
+type progress struct {
+	s *quic.Stream
+	n int64
+}
+
+func (p *progress) Read(b []byte) (int, error) {
+	_ = p.s.SetReadDeadline(time.Now().Add(stallTimeout))
+	n, err := p.s.Read(b)
+	p.n += int64(n)
+	return n, err
+}
+
+// open opens a stream to the peer, dialling when there is no live connection.
+func (e *Endpoint) open(ctx context.Context, src Source) (*quic.Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	p := e.peer(src)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, err := e.dial(ctx, src, p)
+	if err != nil {
+		e.forget(src, p)
+	}
+	return s, err
+}
+
+// dial is open with p's lock held.
+func (e *Endpoint) dial(ctx context.Context, src Source, p *peer) (*quic.Stream, error) {
+	if p.conn != nil {
+		if s, err := p.conn.OpenStreamSync(ctx); err == nil {
+			return s, nil
+		}
+		_ = p.conn.CloseWithError(0, "")
+		p.conn = nil
+	}
+	addr, err := net.ResolveUDPAddr("udp", src.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("address of the peer: %w", err)
+	}
+	conf := e.o.Client.Clone()
+	conf.NextProtos = []string{ALPN}
+	conn, err := e.transport.Dial(ctx, addr, conf, quicConfig())
+	if err != nil {
+		return nil, fmt.Errorf("dial %s: %w", src.Addr, err)
+	}
+	s, err := conn.OpenStreamSync(ctx)
+	if err != nil {
+		_ = conn.CloseWithError(0, "")
+		return nil, fmt.Errorf("open stream to %s: %w", src.Addr, err)
+	}
+	p.conn = conn
+	return s, nil
+}
+
+// peer returns the entry of a process and forgets those of earlier processes
+// at the same address.
+func (e *Endpoint) peer(src Source) *peer {
+	key := peerKey{src.Addr, src.Epoch}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.peers[key]
+	if p == nil {
+		for k, old := range e.peers {
+			if k.addr == src.Addr {
+				go old.close() // may be waiting for a dial
+				delete(e.peers, k)
+			}
+		}
+		p = &peer{}
+		e.peers[key] = p
+	}
+	return p
+}
+
+func (e *Endpoint) forget(src Source, p *peer) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if key := (peerKey{src.Addr, src.Epoch}); e.peers[key] == p {
+		delete(e.peers, key)
+	}
+}
+
+// drop gives up a connection on which the peer did not answer in time.
+func (e *Endpoint) drop(src Source, err error) {
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() && !errors.Is(err, io.EOF) {
+		go e.peer(src).close()
+	}
+}

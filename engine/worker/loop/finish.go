@@ -1,0 +1,82 @@
+package loop
+
+import (
+	"math"
+	"time"
+
+	"github.com/weirhq/weir/engine/batch"
+)
+
+var negInf = float32(math.Inf(-1))
+
+// timing observes a token's arrival.
+func (l *Loop) timing(j *job, now time.Time) {
+	m := l.o.Metrics
+	if j.time.First.IsZero() {
+		j.time.First = now
+		m.TTFT.Observe(now.Sub(j.time.Arrived).Seconds())
+		m.Prefill.Observe(now.Sub(j.time.Admitted).Seconds())
+	} else {
+		m.ITL.Observe(now.Sub(j.time.Last).Seconds())
+	}
+	j.time.Last = now
+	m.GenerationTokens.Inc()
+}
+
+// finish ends a job, whose sequence is free already, exactly once.
+func (l *Loop) finish(j *job, why Finish, err error) {
+	j.done = true
+	l.observe(j, why)
+	s := j.stream
+	s.unwatch()
+	s.mu.Lock()
+	s.pending.Finish = why
+	s.err = err
+	s.result.CompletionTokens = j.made
+	s.result.Timing = j.time
+	s.result.Handoff = j.result
+	s.mu.Unlock()
+	s.notify()
+}
+
+func (l *Loop) observe(j *job, why Finish) {
+	m := l.o.Metrics
+	m.Success.WithLabelValues(string(why)).Inc()
+	now := time.Now()
+	m.E2E.Observe(now.Sub(j.time.Arrived).Seconds())
+	if !j.time.Admitted.IsZero() {
+		m.Inference.Observe(now.Sub(j.time.Admitted).Seconds())
+		m.GenerationSize.Observe(float64(j.made))
+	}
+	if j.made > 0 {
+		m.Decode.Observe(j.time.Last.Sub(j.time.First).Seconds())
+	}
+	if j.made > 1 {
+		m.TPOT.Observe(j.time.Last.Sub(j.time.First).Seconds() / float64(j.made-1))
+	}
+}
+
+// gauges tells the load after a step.
+func (l *Loop) gauges() {
+	held := 0
+	for _, j := range l.running {
+		held += j.pos
+	}
+	m := l.o.Metrics
+	m.Running.Set(float64(len(l.running)))
+	m.Waiting.Set(float64(len(l.queue)))
+	m.KVUsage.Set(float64(held) / float64(l.info.KVTokens))
+}
+
+// blocked tells why requests wait, in vLLM's words.
+func (l *Loop) blocked(r batch.Reason) {
+	capacity, deferred := 0, 0
+	switch n := len(l.queue); r {
+	case batch.NoSequence, batch.NoKV:
+		capacity = n
+	case batch.NoBudget:
+		deferred = n
+	}
+	l.o.Metrics.WaitingBy.WithLabelValues("capacity").Set(float64(capacity))
+	l.o.Metrics.WaitingBy.WithLabelValues("deferred").Set(float64(deferred))
+}

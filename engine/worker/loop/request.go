@@ -1,0 +1,95 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weirhq/weir/engine"
+	"github.com/weirhq/weir/engine/sample"
+)
+
+// Errors that a caller of Submit and Stream.Next decides on.
+var (
+	// ErrContext says that the prompt leaves no room for an answer.
+	ErrContext = errors.New("prompt is longer than the model's context")
+	// ErrBusy says that too many requests wait already.
+	ErrBusy = errors.New("too many requests are waiting")
+	// ErrClosed says that the loop has ended or is ending.
+	ErrClosed = errors.New("worker is shutting down")
+	// ErrRunner says that the model failed on this request's step.
+	ErrRunner = errors.New("model runner failed")
+)
+
+// Request is one generation.
+type Request struct {
+	Prompt []engine.Token // BOS included where the model wants it
+	Sample sample.Params
+	// MaxTokens bounds the answer, the end token included. 0, or more than the
+	// context has room for, means what the context has room for.
+	MaxTokens int
+	MinTokens int  // no end token before so many
+	IgnoreEOS bool // an end token does not end the answer
+	Stop      []string
+	Logprobs  bool
+	Top       int // alternatives per token with Logprobs
+	// Export makes this a prefill leg: it ends after one token and the hand-off
+	// is in Result.
+	Export bool
+	// Import, when set, is the prompt's state from a prefill leg.
+	Import *Handoff
+	// DecodeLeg says that another worker was meant to compute the prompt. It
+	// only decides where prompt tokens are counted.
+	DecodeLeg bool
+}
+
+// Handoff is a prompt's state, ready to decode from.
+type Handoff struct {
+	Tokens []engine.Token // the prompt
+	Logits []float32      // the row after its last token, from which the first token is sampled
+	KV     []byte         // of Runner.ExportKV
+}
+
+// Finish tells why a generation ended.
+type Finish string
+
+// Values of Finish. A stream without one goes on.
+const (
+	FinishStop   Finish = "stop"   // end token or stop string
+	FinishLength Finish = "length" // MaxTokens or the context
+	FinishAbort  Finish = "abort"  // cancelled
+	FinishError  Finish = "error"  // Stream.Next returns the error
+)
+
+// Batch is what a stream brought since the last Next.
+type Batch struct {
+	// Text may be shown: it ends before a stop string and cuts no UTF-8 sequence
+	// except at the end of the generation.
+	Text []byte
+	// Tokens are those generated, the end token included. Text may lag behind
+	// them.
+	Tokens []sample.Logprob // Logprob is 0 unless the request asked
+	// Top holds Request.Top alternatives (at most the vocabulary) per token.
+	Top    []sample.Logprob
+	Finish Finish
+}
+
+func (b *Batch) reset() { b.Text, b.Tokens, b.Top, b.Finish = b.Text[:0], b.Tokens[:0], b.Top[:0], "" }
+
+// check fills in the bounds of a request.
+func (r *Request) check(info engine.Info) error {
+	room := min(info.Context, info.KVTokens) - len(r.Prompt)
+	switch {
+	case len(r.Prompt) == 0:
+		return fmt.Errorf("%w: the prompt is empty", ErrRunner)
+	case room < 1:
+		return fmt.Errorf("%w: %d tokens of %d", ErrContext, len(r.Prompt), min(info.Context, info.KVTokens))
+	}
+	if r.MaxTokens <= 0 || r.MaxTokens > room {
+		r.MaxTokens = room
+	}
+	if r.Export {
+		r.MaxTokens = 1
+	}
+	r.Top = min(r.Top, info.Vocab)
+	return nil
+}

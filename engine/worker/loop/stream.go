@@ -1,0 +1,80 @@
+package loop
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Stream is the answer of one request. The loop never waits for its reader:
+// what is not read yet lies in a buffer, which Request.MaxTokens bounds.
+type Stream struct {
+	ready     chan struct{} // one slot: something is new
+	wake      func()        // tells the loop of a cancellation
+	cancelled atomic.Bool
+	unwatch   func() bool
+
+	mu      sync.Mutex
+	pending Batch
+	err     error
+	result  Result
+}
+
+// Result is complete when Next has given a Finish.
+type Result struct {
+	PromptTokens     int
+	CompletionTokens int
+	// CachedTokens are prompt tokens that this worker had already.
+	CachedTokens int
+	// Handoff is set for a request with Export that ended well.
+	Handoff *Handoff
+	Timing  Timing
+}
+
+// Timing holds the moments of a request's life; zero when not reached.
+type Timing struct{ Arrived, Admitted, First, Last time.Time }
+
+// Next waits for something new and moves it into b, whose memory it reuses.
+// After a Finish there is nothing more. It returns ctx's error, or what made
+// the generation fail; both times what came before the failure is in b.
+func (s *Stream) Next(ctx context.Context, b *Batch) error {
+	select {
+	case <-s.ready:
+	default:
+		select {
+		case <-s.ready:
+		case <-ctx.Done():
+			b.reset()
+			return ctx.Err()
+		}
+	}
+	b.reset()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*b, s.pending = s.pending, *b
+	return s.err
+}
+
+// Result returns what is known of the request.
+func (s *Stream) Result() Result {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.result
+}
+
+// Cancel frees the request's sequence before the loop's next step. It may be
+// called at any time and more than once.
+func (s *Stream) Cancel() {
+	if s.cancelled.CompareAndSwap(false, true) {
+		s.wake()
+	}
+}
+
+// notify tells the reader; the loop calls it without waiting.
+func (s *Stream) notify() {
+	select {
+	case s.ready <- struct{}{}:
+	default:
+	}
+}

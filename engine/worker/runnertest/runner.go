@@ -1,0 +1,262 @@
+// Package runnertest is a small deterministic engine.Runner in memory, for
+// tests of what drives a runner. Its logits depend on every token of the
+// sequence, so a lost, doubled or foreign token changes the text at once. It
+// checks its caller: a step that breaks the contract is an error.
+package runnertest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/weirhq/weir/engine"
+)
+
+// Token numbers, as in the bundled models: byte b is firstByte + b.
+const (
+	BOS       engine.Token = 1
+	EOS       engine.Token = 2
+	firstByte              = 3
+	vocab                  = 259
+)
+
+// Options set a Runner's sizes and let a test look into it.
+type Options struct {
+	Name     string // "toy" when empty
+	Context  int    // 512 when 0
+	MaxSeqs  int    // 8 when 0
+	MaxBatch int    // 64 when 0
+	KVTokens int    // Context * MaxSeqs when 0
+	// KVBytesPerToken is how large exported KV is; 8 when less.
+	KVBytesPerToken int
+	// BeforeStep, when set, runs first in Step; its error fails the step.
+	BeforeStep func([]engine.Span) error
+	// Endless models never choose EOS.
+	Endless bool
+}
+
+// Runner implements engine.Runner and engine.Templater.
+type Runner struct {
+	o    Options
+	mu   sync.Mutex // Tokens may be read while the loop runs
+	seqs [][]engine.Token
+	rows []float32
+}
+
+var (
+	_ engine.Runner    = (*Runner)(nil)
+	_ engine.Templater = (*Runner)(nil)
+)
+
+// New returns a Runner with empty sequences.
+func New(o Options) *Runner {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	if o.Name == "" {
+		o.Name = "toy"
+	}
+	def(&o.Context, 512)
+	def(&o.MaxSeqs, 8)
+	def(&o.MaxBatch, 64)
+	def(&o.KVTokens, o.Context*o.MaxSeqs)
+	o.KVBytesPerToken = max(o.KVBytesPerToken, 8)
+	return &Runner{o: o, seqs: make([][]engine.Token, o.MaxSeqs)}
+}
+
+// Info implements engine.Runner.
+func (r *Runner) Info() engine.Info {
+	return engine.Info{Name: r.o.Name, Arch: "toy", Layers: 1, Vocab: vocab, Context: r.o.Context, MaxSeqs: r.o.MaxSeqs,
+		MaxBatch: r.o.MaxBatch, KVTokens: r.o.KVTokens, KVBytesPerToken: r.o.KVBytesPerToken, BOS: BOS, EOS: EOS,
+		Fingerprint: engine.Fingerprint{Weights: "00", Runner: "toy/1", KV: "tokens"}}
+}
+
+// Tokens is how many tokens all sequences hold.
+func (r *Runner) Tokens() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, s := range r.seqs {
+		n += len(s)
+	}
+	return n
+}
+
+// Tokenize implements engine.Runner: one token per byte.
+func (r *Runner) Tokenize(text string, _ bool) ([]engine.Token, error) {
+	out := make([]engine.Token, len(text))
+	for i, b := range []byte(text) {
+		out[i] = firstByte + engine.Token(b)
+	}
+	return out, nil
+}
+
+// Piece implements engine.Runner.
+func (r *Runner) Piece(dst []byte, t engine.Token) []byte {
+	if t < firstByte {
+		return dst
+	}
+	return append(dst, byte(t-firstByte))
+}
+
+// IsEnd implements engine.Runner.
+func (r *Runner) IsEnd(t engine.Token) bool { return t == EOS }
+
+// ChatTokens implements engine.Templater: "<s>role: content\n" per message and
+// "assistant: ".
+func (r *Runner) ChatTokens(messages []engine.Message, continueFinal bool) ([]engine.Token, error) {
+	var b bytes.Buffer
+	for i, m := range messages {
+		fmt.Fprintf(&b, "%s: %s", m.Role, m.Content)
+		if !continueFinal || i < len(messages)-1 {
+			b.WriteByte('\n')
+		}
+	}
+	if !continueFinal {
+		b.WriteString("assistant: ")
+	}
+	t, err := r.Tokenize(b.String(), false)
+	return append([]engine.Token{BOS}, t...), err
+}
+
+// Step implements engine.Runner.
+func (r *Runner) Step(spans []engine.Span) ([][]float32, error) {
+	if r.o.BeforeStep != nil {
+		if err := r.o.BeforeStep(spans); err != nil {
+			return nil, err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.check(spans); err != nil {
+		return nil, err
+	}
+	n := 0
+	for _, s := range spans {
+		r.seqs[s.Seq] = append(r.seqs[s.Seq], s.Tokens...)
+		if s.Logits {
+			n++
+		}
+	}
+	r.rows = slices.Grow(r.rows[:0], n*vocab)[:n*vocab]
+	rows := make([][]float32, 0, n)
+	for _, s := range spans {
+		if s.Logits {
+			row := r.rows[len(rows)*vocab:][:vocab]
+			r.logits(row, r.seqs[s.Seq])
+			rows = append(rows, row)
+		}
+	}
+	return rows, nil
+}
+
+func (r *Runner) check(spans []engine.Span) error {
+	batch, total := 0, 0
+	for _, s := range r.seqs {
+		total += len(s)
+	}
+	seen := map[engine.Seq]bool{}
+	for _, s := range spans {
+		if s.Seq < 0 || int(s.Seq) >= len(r.seqs) || seen[s.Seq] || s.Pos != len(r.seqs[s.Seq]) || len(s.Tokens) == 0 {
+			return fmt.Errorf("runnertest: span of sequence %d at %d with %d tokens breaks the contract", s.Seq, s.Pos, len(s.Tokens))
+		}
+		if s.Pos+len(s.Tokens) > r.o.Context {
+			return fmt.Errorf("runnertest: sequence %d grows over the context", s.Seq)
+		}
+		seen[s.Seq] = true
+		batch += len(s.Tokens)
+	}
+	if batch > r.o.MaxBatch {
+		return fmt.Errorf("runnertest: %d tokens in a step, at most %d", batch, r.o.MaxBatch)
+	}
+	if total+batch > r.o.KVTokens {
+		return fmt.Errorf("runnertest: %w", engine.ErrKVFull)
+	}
+	return nil
+}
+
+// logits fills row from a hash of the sequence. Printable ASCII and EOS get
+// values from 0 to 8, other bytes about -20.
+func (r *Runner) logits(row []float32, seq []engine.Token) {
+	h := uint64(0xcbf29ce484222325)
+	for _, t := range seq {
+		h = (h ^ uint64(t)) * 0x100000001b3
+	}
+	for t := range row {
+		x := mix(h + uint64(t)*0x9e3779b97f4a7c15)
+		row[t] = float32(x>>40) / (1 << 21)
+		if b := t - firstByte; (b < ' ' || b > '~') && t != int(EOS) || t == int(EOS) && r.o.Endless {
+			row[t] -= 28
+		}
+	}
+}
+
+func mix(x uint64) uint64 { // splitmix64's finalizer
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Copy implements engine.Runner.
+func (r *Runner) Copy(dst, src engine.Seq, n int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.seqs[dst]) != 0 || n > len(r.seqs[src]) {
+		return fmt.Errorf("runnertest: copy of %d tokens from %d into %d", n, src, dst)
+	}
+	r.seqs[dst] = slices.Clone(r.seqs[src][:n])
+	return nil
+}
+
+// Forget implements engine.Runner.
+func (r *Runner) Forget(s engine.Seq, n int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n < len(r.seqs[s]) {
+		r.seqs[s] = r.seqs[s][:n]
+	}
+	return nil
+}
+
+const magic = "toykv1\x00\x00"
+
+// ExportKV implements engine.Runner.
+func (r *Runner) ExportKV(dst []byte, s engine.Seq) ([]byte, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	dst = append(dst, magic...)
+	for _, t := range r.seqs[s] {
+		at := len(dst)
+		dst = append(dst, make([]byte, r.o.KVBytesPerToken)...)
+		binary.LittleEndian.PutUint64(dst[at:], mix(uint64(t)))
+		binary.LittleEndian.PutUint32(dst[at:], uint32(t))
+	}
+	return dst, nil
+}
+
+// ImportKV implements engine.Runner.
+func (r *Runner) ImportKV(s engine.Seq, data []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	body, ok := bytes.CutPrefix(data, []byte(magic))
+	if !ok || len(body)%r.o.KVBytesPerToken != 0 || len(r.seqs[s]) != 0 {
+		return 0, fmt.Errorf("runnertest: %d bytes into sequence %d: %w", len(data), s, engine.ErrKVFormat)
+	}
+	var seq []engine.Token
+	for ; len(body) > 0; body = body[r.o.KVBytesPerToken:] {
+		t := engine.Token(binary.LittleEndian.Uint32(body))
+		if t < 0 || t >= vocab || uint32(mix(uint64(t))>>32) != binary.LittleEndian.Uint32(body[4:]) {
+			return 0, fmt.Errorf("runnertest: token %d: %w", t, engine.ErrKVFormat)
+		}
+		seq = append(seq, t)
+	}
+	r.seqs[s] = seq
+	return len(seq), nil
+}
+
+// Close implements engine.Runner.
+func (r *Runner) Close() error { return nil }

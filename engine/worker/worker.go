@@ -1,0 +1,264 @@
+// Package worker is the process that serves one model: HTTP surface
+// (engine/worker/api), step loop (engine/worker/loop) and KV hand-off
+// (engine/worker/handoff) around an engine.Runner. A crash of the runner ends
+// the process; whoever started it starts it again.
+package worker
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/weirhq/weir/engine"
+	"github.com/weirhq/weir/engine/worker/api"
+	"github.com/weirhq/weir/engine/worker/handoff"
+	"github.com/weirhq/weir/engine/worker/loop"
+	"github.com/weirhq/weir/engine/worker/metrics"
+	"github.com/weirhq/weir/internal/pki"
+)
+
+// handoffTTL is how long a hand-off waits for its reader: vLLM's lease.
+const handoffTTL = 30 * time.Second
+
+// Options are what Run needs beside the configuration.
+type Options struct {
+	Config Config
+	Log    *slog.Logger
+	Tracer trace.Tracer // nil records nothing
+	// Load gives the model. It runs while the worker already answers /health.
+	Load func() (engine.Runner, error)
+	// OnReady, when set, is told when the worker generates.
+	OnReady func(Ready)
+}
+
+// Ready describes a worker that generates.
+type Ready struct {
+	Addr  net.Addr // of the API
+	Epoch string
+	Info  engine.Info
+}
+
+// instance is a running worker.
+type instance struct {
+	o      Options
+	log    *slog.Logger
+	id     api.Identity
+	holder *pki.Static
+	trust  tlsPools
+	tcp    net.Listener
+	udp    net.PacketConn
+	api    *api.Server
+	http   *http.Server
+	store  *handoff.Store
+}
+
+type tlsPools struct{ http, kvServer, kvClient *tls.Config }
+
+// Run serves until ctx ends and requests are drained. It returns an error when
+// the worker cannot start or its model keeps failing.
+func Run(ctx context.Context, o Options) error {
+	w := &instance{o: o, log: o.Log}
+	if err := w.listen(); err != nil {
+		return err
+	}
+	defer w.closeSockets()
+	if o.Tracer == nil {
+		w.o.Tracer = noop.NewTracerProvider().Tracer("")
+	}
+	w.api = api.New(w.id, w.log, w.o.Tracer)
+	w.http = &http.Server{Handler: w.api, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 60 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10, TLSConfig: w.trust.http, ErrorLog: slog.NewLogLogger(w.log.Handler(), slog.LevelDebug)}
+	served := make(chan error, 1)
+	go func() { served <- w.serve() }()
+	defer func() {
+		_ = w.http.Close()
+		<-served
+	}()
+	runner, err := w.load(ctx)
+	if runner == nil || err != nil {
+		return err
+	}
+	defer runner.Close()
+	return w.run(ctx, runner, served)
+}
+
+// listen takes the sockets and reads the certificates, so that what an operator
+// got wrong ends the process before a model is loaded.
+func (w *instance) listen() error {
+	c := &w.o.Config
+	if c.certificates() {
+		if err := w.readCertificates(); err != nil {
+			return err
+		}
+	}
+	var err error
+	if w.tcp, err = net.Listen("tcp", c.Listen); err != nil {
+		return fmt.Errorf("worker cannot listen: %w", err)
+	}
+	host, _, _ := net.SplitHostPort(c.Listen) // Validate has checked it
+	port := w.tcp.Addr().(*net.TCPAddr).Port
+	if c.certificates() {
+		if w.udp, err = net.ListenPacket("udp", net.JoinHostPort(host, strconv.Itoa(port))); err != nil {
+			w.closeSockets()
+			return fmt.Errorf("worker cannot listen for KV hand-offs: %w", err)
+		}
+	}
+	if !loopback(host) {
+		w.trust.http = pki.MutualConfig(w.holder, w.trust.kvServer.ClientCAs, pki.RoleGateway)
+	}
+	w.id = api.Identity{Name: c.Name, Epoch: uuid.NewString(), Role: c.Role}
+	if w.id.Name == "" {
+		w.id.Name = c.Role + "-" + strconv.Itoa(port)
+	}
+	return nil
+}
+
+func (w *instance) readCertificates() error {
+	c := &w.o.Config
+	var err error
+	if w.holder, err = pki.LoadStatic(c.TLSCert, c.TLSKey); err != nil {
+		return err
+	}
+	pool, err := pki.LoadPool(c.TLSCA)
+	if err != nil {
+		return err
+	}
+	w.trust.kvServer = pki.MutualConfig(w.holder, pool, pki.RoleWorker)
+	w.trust.kvClient = pki.RoleClientConfig(w.holder, pool, pki.RoleWorker)
+	return nil
+}
+
+func (w *instance) closeSockets() {
+	_ = w.tcp.Close()
+	if w.udp != nil {
+		_ = w.udp.Close()
+	}
+}
+
+func (w *instance) serve() error {
+	if w.trust.http != nil {
+		return w.http.ServeTLS(w.tcp, "", "")
+	}
+	return w.http.Serve(w.tcp)
+}
+
+// load waits for the model. It gives up when ctx ends: then both results are
+// nil and the model, which cannot be interrupted, is closed once it is there.
+func (w *instance) load(ctx context.Context) (engine.Runner, error) {
+	type result struct {
+		r   engine.Runner
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		r, err := w.o.Load()
+		done <- result{r, err}
+	}()
+	select {
+	case res := <-done:
+		return res.r, res.err
+	case <-ctx.Done():
+		go func() {
+			if res := <-done; res.r != nil {
+				_ = res.r.Close()
+			}
+		}()
+		return nil, nil
+	}
+}
+
+// run serves with a loaded model until ctx ends, then drains.
+func (w *instance) run(ctx context.Context, runner engine.Runner, served chan error) error {
+	info := runner.Info()
+	m := &api.Model{Info: info, Tokenizer: runner, Pieces: loop.NewPieces(runner), Metrics: metrics.New(info.Name, info.KVTokens)}
+	var err error
+	if m.Loop, err = loop.New(loop.Options{Runner: runner, Pieces: m.Pieces, Metrics: m.Metrics, Log: w.log}); err != nil {
+		return err
+	}
+	kvCtx, stopKV := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopKV()
+	kvDone, err := w.startKV(kvCtx, m)
+	if err != nil {
+		return err
+	}
+	loopCtx, stopLoop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLoop()
+	looped := make(chan error, 1)
+	go func() { looped <- m.Loop.Run(loopCtx) }()
+
+	w.api.Ready(m)
+	w.log.Info("worker ready", "name", w.id.Name, "model", info.Name, "worker_role", w.id.Role, "listen", w.tcp.Addr().String(), "kv", m.KV != nil)
+	if w.o.OnReady != nil {
+		w.o.OnReady(Ready{Addr: w.tcp.Addr(), Epoch: w.id.Epoch, Info: info})
+	}
+	select {
+	case <-ctx.Done():
+		w.drain()
+	case err = <-looped:
+		looped <- nil
+	case err = <-served:
+		served <- nil
+	}
+	stopLoop()
+	if e := <-looped; err == nil {
+		err = e
+	}
+	stopKV()
+	return errors.Join(err, <-kvDone)
+}
+
+// startKV serves hand-offs until ctx ends; then done gives the end's error. A
+// worker without certificates has none.
+func (w *instance) startKV(ctx context.Context, m *api.Model) (done <-chan error, err error) {
+	out := make(chan error, 1)
+	if w.udp == nil {
+		out <- nil
+		return out, nil
+	}
+	w.store = handoff.NewStore(w.o.Config.KVExportBytes, handoffTTL, m.Metrics.ExportsExpired.Inc)
+	e, err := handoff.NewEndpoint(handoff.Options{Conn: w.udp, Server: w.trust.kvServer, Client: w.trust.kvClient,
+		Store: w.store, Info: m.Info, Metrics: m.Metrics, Log: w.log})
+	if err != nil {
+		return nil, err
+	}
+	host, port, _ := net.SplitHostPort(w.tcp.Addr().String())
+	if w.o.Config.AdvertiseHost != "" {
+		host = w.o.Config.AdvertiseHost
+	}
+	n, _ := strconv.Atoi(port)
+	m.KV = &api.KV{Endpoint: e, Store: w.store, Host: host, Port: n}
+	go func() {
+		err := e.Run(ctx)
+		w.store.Close()
+		out <- errors.Join(err, e.Close())
+	}()
+	return out, nil
+}
+
+// drain lets running requests end and promised hand-offs be fetched, within
+// the configured time.
+func (w *instance) drain() {
+	w.api.Drain()
+	w.log.Info("worker draining", "at_most", w.o.Config.Drain)
+	ctx, cancel := context.WithTimeout(context.Background(), w.o.Config.Drain)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for w.store != nil && w.store.Bytes() > 0 && ctx.Err() == nil {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	_ = w.http.Shutdown(ctx) // what is left then is cut by stopping the loop
+}
