@@ -1,0 +1,281 @@
+// Package e2e runs the real binary: every role in its own process, real models,
+// real Postgres, real HTTP/3. It holds tests only.
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/internal/client"
+)
+
+// soak runs the full counts instead of the short ones.
+var soak = os.Getenv("WEIR_SOAK") != ""
+
+// count is n in soak and short otherwise.
+func count(short, n int) int {
+	if soak {
+		return n
+	}
+	return short
+}
+
+var shared struct {
+	sync.Once
+	sys *system
+	err error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.sys != nil {
+		shared.sys.stop()
+	}
+	os.Exit(code)
+}
+
+var binary = sync.OnceValues(func() (string, error) {
+	if bin := os.Getenv("WEIR_BIN"); bin != "" {
+		return bin, nil
+	}
+	dir, err := os.MkdirTemp("", "weir-bin-")
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "weir")
+	cmd := exec.Command("go", "build", "-o", bin, "github.com/weirhq/weir")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w: %s", err, out)
+	}
+	return bin, nil
+})
+
+// system is a running "weir up".
+type system struct {
+	client.Ready
+	cmd  *exec.Cmd
+	base int
+	out  *lockedBuffer
+	done chan struct{}
+	took time.Duration // from start to the ready file
+}
+
+// lockedBuffer collects a process's output.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// running returns the system that tests share; a test that breaks things
+// starts its own.
+func running(t *testing.T) *system {
+	t.Helper()
+	shared.Do(func() {
+		dir, err := os.MkdirTemp("", "weir-e2e-")
+		if err != nil {
+			shared.err = err
+			return
+		}
+		shared.sys, shared.err = start(dir)
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.sys
+}
+
+// own starts a system for one test, on a data directory of its own.
+func own(t *testing.T) *system {
+	t.Helper()
+	s, err := start(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.stop)
+	return s
+}
+
+func start(dir string, args ...string) (*system, error) {
+	bin, err := binary()
+	if err != nil {
+		return nil, err
+	}
+	base, err := freeBase()
+	if err != nil {
+		return nil, err
+	}
+	readyFile := filepath.Join(dir, "e2e-ready.json")
+	_ = os.Remove(readyFile)
+	s := &system{base: base, out: &lockedBuffer{}, done: make(chan struct{})}
+	s.cmd = exec.Command(bin, append([]string{"up", "--data", filepath.Join(dir, "data"), "--listen-base", fmt.Sprint(base), "--ready-file", readyFile}, args...)...)
+	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
+	s.cmd.WaitDelay = time.Second
+	began := time.Now()
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = s.cmd.Wait()
+		close(s.done)
+	}()
+	deadline := time.After(2 * time.Minute)
+	for {
+		if r, err := client.ReadReady(readyFile); err == nil {
+			s.Ready, s.took = r, time.Since(began)
+			return s, nil
+		}
+		select {
+		case <-s.done:
+			return nil, fmt.Errorf("weir up ended: %s", s.out)
+		case <-deadline:
+			s.stop()
+			return nil, fmt.Errorf("weir up is not ready: %s", s.out)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (s *system) stop() {
+	_ = s.cmd.Process.Signal(os.Interrupt)
+	select {
+	case <-s.done:
+	case <-time.After(20 * time.Second):
+		_ = s.cmd.Process.Kill()
+		<-s.done
+	}
+}
+
+// freeBase finds 16 neighbouring free ports.
+func freeBase() (int, error) {
+	for base := 21000 + os.Getpid()%2000*16; base < 60000; base += 16 {
+		if allFree(base) {
+			return base, nil
+		}
+	}
+	return 0, fmt.Errorf("no 16 free ports")
+}
+
+func allFree(base int) bool {
+	for p := base; p < base+16; p++ {
+		tcp, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
+		if err != nil {
+			return false
+		}
+		tcp.Close()
+		udp, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", p))
+		if err != nil {
+			return false
+		}
+		udp.Close()
+	}
+	return true
+}
+
+// post sends a chat request and returns status, headers and body.
+func post(t *testing.T, url, key, body string, headers ...string) (int, http.Header, []byte) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, data
+}
+
+// chatBody is a request of one user message.
+func chatBody(model, prompt, more string) string {
+	p, _ := json.Marshal(prompt)
+	return fmt.Sprintf(`{"model":%q,"temperature":0,"messages":[{"role":"user","content":%s}]%s}`, model, p, more)
+}
+
+// processes lists the process ids whose command line mentions text.
+func processes(t *testing.T, text string) []int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Skip("no /proc here: leftover processes cannot be looked for")
+	}
+	var pids []int
+	for _, e := range entries {
+		var pid int
+		if _, err := fmt.Sscan(e.Name(), &pid); err != nil || pid == os.Getpid() {
+			continue
+		}
+		cmdline, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err == nil && strings.Contains(string(cmdline), text) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// pid returns the process of a child that weir up started, by its log name.
+func (s *system) pid(t *testing.T, child string) int {
+	t.Helper()
+	pids := processes(t, filepath.Join(s.DataDir, "config", child+".yaml"))
+	if len(pids) != 1 {
+		t.Fatalf("child %s has processes %v, want one", child, pids)
+	}
+	return pids[0]
+}
+
+func (s *system) kill(t *testing.T, child string) {
+	t.Helper()
+	if err := syscall.Kill(s.pid(t, child), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually polls f until it is true.
+func eventually(t *testing.T, what string, within time.Duration, f func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for !f() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s", what, within)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
