@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/weirhq/weir/engine/install"
+	"github.com/weirhq/weir/engine/worker"
 	"github.com/weirhq/weir/internal/chat"
 	"github.com/weirhq/weir/internal/cli"
 	"github.com/weirhq/weir/internal/evaluate"
@@ -20,6 +21,7 @@ func commands() []cli.Command {
 		up.Command(),
 		chat.Command(),
 		evaluate.Command(),
+		worker.Command(),
 		install.Command(),
 		pki.PKICommand(),
 		pgcluster.GuardCommand(),
