@@ -55,15 +55,18 @@ func (w Window) Validate() error {
 	if err := w.Demand.Validate(); err != nil {
 		return fmt.Errorf("demand: %w", err)
 	}
-	for name, c := range map[string]Counts{"served": w.Served, "rigid": w.Rigid} {
-		if c == nil {
+	for _, c := range []struct {
+		name   string
+		counts Counts
+	}{{"served", w.Served}, {"rigid", w.Rigid}} {
+		if c.counts == nil {
 			continue
 		}
-		if err := c.Validate(); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+		if err := c.counts.Validate(); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		if len(c) != len(w.Demand) || c.Experts() != w.Demand.Experts() {
-			return fmt.Errorf("%s: %w", name, ErrShape)
+		if len(c.counts) != len(w.Demand) || c.counts.Experts() != w.Demand.Experts() {
+			return fmt.Errorf("%s: %w", c.name, ErrShape)
 		}
 	}
 	return nil

@@ -1,6 +1,9 @@
 package plan
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // alignDevices relabels equal devices so that as many experts as possible stay
 // where old has them: an assignment problem on the overlap of their sets.
@@ -111,25 +114,19 @@ func alignSlots(row []int, f Fleet, old Placement) []int {
 }
 
 // keepSlots writes the experts of now into out: in the slot that was has them
-// in, else in the free slots in order.
+// in, else in the free slots in order. now has no expert twice.
 func keepSlots(out, now, was []int) {
-	left := make(map[int]int, len(now))
-	for _, e := range now {
-		left[e]++
-	}
 	for i := range out {
 		out[i] = -1
-		if i < len(was) && left[was[i]] > 0 {
+		if i < len(was) && slices.Contains(now, was[i]) && !slices.Contains(out[:i], was[i]) {
 			out[i] = was[i]
-			left[was[i]]--
 		}
 	}
 	free := 0
 	for _, e := range now {
-		if left[e] == 0 {
+		if slices.Contains(out, e) {
 			continue
 		}
-		left[e]--
 		for out[free] >= 0 {
 			free++
 		}

@@ -42,61 +42,44 @@ func fits(load []float64, f Fleet, limit float64) bool {
 }
 
 // itemBound gives extra slots to whatever expert is heaviest per replica, as
-// in EPLB, which attains the bound for equal devices. With unequal speeds r
-// replicas sit at best on the r fastest devices, so one of them weighs at
-// least min over r' <= r of w/(r' * r'-th speed); a step skips to the next r
-// that helps.
+// in EPLB, which attains the bound for equal devices. With unequal speeds the r
+// replicas of an expert share its load at best over the r fastest devices.
 func itemBound(load []float64, f Fleet) float64 {
-	relief := bestRelief(f)
-	spare := f.Total() - len(load)
+	reach := fastest(f)
 	cnt := make([]int, len(load))
 	cur := make([]float64, len(load))
 	for e, w := range load {
-		cnt[e], cur[e] = 1, w*relief[0]
+		cnt[e], cur[e] = 1, w/reach[0]
 	}
-	for {
+	for spare := f.Total() - len(load); ; spare-- {
 		top := 0
 		for e, x := range cur {
 			if x > cur[top] {
 				top = e
 			}
 		}
-		r := cnt[top]
-		for r < len(relief) && relief[r] >= relief[cnt[top]-1] {
-			r++
-		}
-		if r >= len(relief) || r+1-cnt[top] > spare {
+		if spare == 0 || cnt[top] == len(reach) {
 			return cur[top]
 		}
-		spare -= r + 1 - cnt[top]
-		cnt[top] = r + 1
-		cur[top] = load[top] * relief[r]
+		cur[top] = load[top] / reach[cnt[top]]
+		cnt[top]++
 	}
 }
 
-// bestRelief[r-1] is the least share of an expert's load, in time, that the
-// worst of at most r replicas carries.
-func bestRelief(f Fleet) []float64 {
+// fastest[r-1] is the sum of the r highest speeds.
+func fastest(f Fleet) []float64 {
 	var speeds []float64
 	for d := range f.Slots {
 		if v := f.speed(d); v > 0 {
 			speeds = append(speeds, v)
 		}
 	}
-	slices.SortFunc(speeds, func(a, b float64) int {
-		if a > b {
-			return -1
-		}
-		return 1
-	})
-	out := make([]float64, len(speeds))
-	for i, v := range speeds {
-		out[i] = 1 / (float64(i+1) * v)
-		if i > 0 {
-			out[i] = min(out[i], out[i-1])
-		}
+	slices.Sort(speeds)
+	slices.Reverse(speeds)
+	for i := 1; i < len(speeds); i++ {
+		speeds[i] += speeds[i-1]
 	}
-	return out
+	return speeds
 }
 
 // ReplicaBound is a lower bound for a given replica vector on equal devices

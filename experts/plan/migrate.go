@@ -15,7 +15,9 @@ type migration struct {
 	had  []uint64 // bitset [device][expert] of the old placement
 	used int      // transfers so far
 
+	ratio  float64 // how near to the goal the layer before came, 0 at best
 	target float64
+	multi  []int32   // experts with surplus slots
 	gain   []float64 // excess that one more replica would remove, per expert
 	risk   []float64 // excess that one replica fewer would add at its holders
 	rise   []float64 // what each replica carries more with one fewer
@@ -74,6 +76,26 @@ func (m *migration) start(old [][]int32, k int) error {
 // seatOld keeps old slots. A device that lost slots drops the experts that
 // have most replicas elsewhere; a second copy on one device is dropped too.
 func (m *migration) seatOld(old [][]int32) {
+	fits := true
+	for d, list := range old {
+		fits = fits && d < m.devices() && len(list) <= int(m.first[d+1]-m.first[d])
+	}
+	if !fits {
+		old = m.trim(old)
+	}
+	for d, list := range old {
+		s := m.first[d]
+		for _, e := range list {
+			if !m.holds(int32(d), e) {
+				m.put(s, e)
+				s++
+			}
+		}
+	}
+}
+
+// trim drops what has no slot on the fleet any more.
+func (m *migration) trim(old [][]int32) [][]int32 {
 	total := make([]int, len(m.cnt))
 	lists := make([][]int32, m.devices())
 	for d := range lists {
@@ -99,11 +121,7 @@ func (m *migration) seatOld(old [][]int32) {
 		}
 		lists[d] = list
 	}
-	for d, list := range lists {
-		for i, e := range list {
-			m.put(m.first[d]+int32(i), e)
-		}
-	}
+	return lists
 }
 
 // seatLost gives every expert without a slot one: an empty slot, or that of
@@ -172,38 +190,49 @@ func (m *migration) fillEmpty() {
 	}
 }
 
-// migrate lowers the top within k transfers, not below enough. The first round
-// aims at enough and shows how far k transfers go; the next aims between that
-// and enough, and so on by bisection.
+// migrate lowers the top within k transfers, not below enough. A round that
+// aims too low wastes transfers on devices that stay hot, one that aims too
+// high leaves some unused; rounds bisect between. The first aims at the share
+// of the way that the layer before came, as layers of a model are alike.
 func (m *migration) migrate(k int, enough float64) {
-	start, best := m.spare(0), m.spare(1)
+	start, best := m.spare(0), m.spare(0)
 	start.copyFrom(m.table)
-	best.copyFrom(m.table)
 	startUsed, bestUsed := m.used, m.used
-	low, high, target := enough, m.top(), enough
+	from := m.top()
+	top := from
+	low, high := enough, from
+	target := low + (high-low)*m.ratio
 	for round := range maxRounds {
-		m.copyFrom(start)
-		m.used = startUsed
+		if round > 0 {
+			m.copyFrom(start)
+			m.used = startUsed
+		}
 		done := m.reach(target, k)
-		m.improve(k, enough)
-		if top := m.top(); top < best.top() || top == best.top() && m.used < bestUsed {
+		if m.used < k {
+			m.improve(k, enough)
+		}
+		if now := m.top(); now < top {
+			best = m.spare(1)
 			best.copyFrom(m.table)
-			bestUsed = m.used
+			top, bestUsed = now, m.used
 			high = min(high, top)
 		}
 		switch {
 		case done:
 			high = min(high, target)
-		case round > 0:
+		case round > 0 || m.ratio > 0:
 			low = max(low, target)
 		}
 		target = low + (high-low)*0.6
-		if high <= low*(1+1e-3) || m.work <= 0 || done && round == 0 {
+		if high <= low*(1+1e-3) || m.work <= 0 {
 			break
 		}
 	}
 	m.copyFrom(best)
 	m.used = bestUsed
+	if from > enough {
+		m.ratio = 0.95 * max(0, m.top()-enough) / (from - enough)
+	}
 }
 
 // maxRounds of bisection; work usually ends it earlier.

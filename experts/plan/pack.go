@@ -107,15 +107,6 @@ func (t *table) pack(cnt []int32) {
 	}
 }
 
-// seat puts e into an empty slot when cnt and share already count it.
-func (t *table) seat(s, e int32) {
-	d := t.dev[s]
-	t.slot[s] = e
-	t.homes[e] = append(t.homes[e], s)
-	t.has[int(d)*t.words+int(e)>>6] |= 1 << (uint(e) & 63)
-	t.time[d] += t.share[e] * t.inv[d]
-}
-
 func (t *table) lightest(e int32, next []int32) int32 {
 	best, bestTime := int32(-1), 0.0
 	for d := range next {

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Errors that callers tell apart.
@@ -310,20 +311,14 @@ func (p Placement) Imbalance(layer int, load []float64) float64 {
 // to go from old to p. Slot order inside a device is free. A device that old
 // does not know holds nothing.
 func (p Placement) Incoming(layer int, old Placement) int {
-	n, at, oldAt := 0, 0, 0
+	n, at := 0, 0
+	now, before := p.Layers[layer], old.sets(layer)
 	for d, s := range p.Fleet.Slots {
-		had := make(map[int]bool)
-		if d < len(old.Fleet.Slots) {
-			for _, e := range old.Layers[layer][oldAt : oldAt+old.Fleet.Slots[d]] {
-				had[e] = true
+		for i, e := range now[at : at+s] {
+			if slices.Contains(now[at:at+i], e) || d < len(before) && slices.Contains(before[d], int32(e)) {
+				continue
 			}
-			oldAt += old.Fleet.Slots[d]
-		}
-		for _, e := range p.Layers[layer][at : at+s] {
-			if !had[e] {
-				n++
-			}
-			had[e] = true
+			n++
 		}
 		at += s
 	}

@@ -5,8 +5,12 @@ import (
 	"math"
 )
 
-// DefaultWork plans 58 layers of 256 experts on 72 devices in about 30 ms.
-const DefaultWork = 1_200_000
+// Work that is done where Problem.Work is 0. They plan 58 layers of 256 experts
+// on 72 devices in about 25 ms, and change 8 slots a layer in about 7 ms.
+const (
+	DefaultWork        = 1_200_000
+	DefaultBoundedWork = 300_000
+)
 
 // Problem is what Solve plans.
 type Problem struct {
@@ -29,7 +33,8 @@ type Problem struct {
 	TopK       int // experts per token, for Activated
 
 	// Work bounds the search, in evaluated changes over all layers; 0 means
-	// DefaultWork. The same problem and work give the same plan.
+	// DefaultWork, or where Moves is limited DefaultBoundedWork, for each 8
+	// moves above 8 once more. The same problem and work give the same plan.
 	Work int
 	// Stop is asked between layers; true abandons planning.
 	Stop func() bool
@@ -176,11 +181,16 @@ type solver struct {
 
 func newSolver(p Problem, moe int) *solver {
 	work := p.Work
-	if work <= 0 {
+	bounded := p.Old != nil && p.Moves >= 0
+	switch {
+	case work > 0:
+	case bounded:
+		work = DefaultBoundedWork * max(8, p.Moves) / 8
+	default:
 		work = DefaultWork
 	}
 	s := &solver{p: p, work: max(1000, work/max(1, moe)), t: newTable(len(p.Loads[0]), p.Fleet)}
-	if p.Old != nil && p.Moves >= 0 {
+	if bounded {
 		s.m = newMigrator(s.t)
 	}
 	return s
@@ -268,12 +278,14 @@ const settleWork = 20_000_000
 
 // sets lists the experts of each device in one layer.
 func (p Placement) sets(layer int) [][]int32 {
+	flat := make([]int32, len(p.Layers[layer]))
+	for s, e := range p.Layers[layer] {
+		flat[s] = int32(e)
+	}
 	out := make([][]int32, len(p.Fleet.Slots))
 	at := 0
 	for d, n := range p.Fleet.Slots {
-		for _, e := range p.Layers[layer][at : at+n] {
-			out[d] = append(out[d], int32(e))
-		}
+		out[d] = flat[at : at+n : at+n]
 		at += n
 	}
 	return out

@@ -1,7 +1,5 @@
 package plan
 
-import "slices"
-
 // step takes the change with most excess removed per transfer.
 func (m *migration) step(k int) bool {
 	best := m.bestOverwrite(k)
@@ -18,6 +16,9 @@ func (m *migration) step(k int) bool {
 	m.used += best.cost
 	a := m.slot[best.p]
 	m.overwrite(best.p, best.e)
+	if m.cnt[best.e] == 2 {
+		m.multi = append(m.multi, best.e)
+	}
 	m.touchHolders(a)
 	m.touchHolders(best.e)
 	return true
@@ -46,15 +47,19 @@ func excess(time, target float64) float64 { return max(0, time-target) }
 // aim sets the target and judges every expert against it.
 func (m *migration) aim(target float64) {
 	m.target = target
-	for e := range m.cnt {
+	m.multi = m.multi[:0]
+	for e, c := range m.cnt {
 		m.judge(int32(e))
+		if c > 1 {
+			m.multi = append(m.multi, int32(e))
+		}
 	}
 }
 
 // touchHolders judges anew what shares a device with expert e.
 func (m *migration) touchHolders(e int32) {
 	m.judge(e)
-	for _, s := range m.homes[e] {
+	for s := m.head[e]; s >= 0; s = m.next[s] {
 		m.touch(m.dev[s])
 	}
 }
@@ -75,7 +80,7 @@ func (m *migration) judge(e int32) {
 		rise = m.load[e]/(c-1) - m.share[e]
 	}
 	gain, risk := 0.0, 0.0
-	for _, s := range m.homes[e] {
+	for s := m.head[e]; s >= 0; s = m.next[s] {
 		d := m.dev[s]
 		x := m.time[d] - m.target
 		if x > 0 {
@@ -91,7 +96,12 @@ func (m *migration) judge(e int32) {
 // bestOverwrite looks at every surplus slot and the experts whose extra
 // replica would relieve devices above target most.
 func (m *migration) bestOverwrite(k int) change {
-	most := slices.Max(m.gain)
+	most := 0.0
+	for _, g := range m.gain {
+		if g > most {
+			most = g
+		}
+	}
 	if most <= m.target*minGain {
 		return change{}
 	}
@@ -112,12 +122,13 @@ func (m *migration) pair(k int, most, least float64) change {
 		}
 	}
 	var best change
-	for a, c := range m.cnt {
-		if c > 1 {
-			m.work -= int(c) * 4
-			for _, s := range m.homes[a] {
-				best = m.pairSlot(k, s, most, best)
-			}
+	for _, a := range m.multi {
+		if m.cnt[a] < 2 {
+			continue
+		}
+		m.work -= int(m.cnt[a]) * 4
+		for s := m.head[a]; s >= 0; s = m.next[s] {
+			best = m.pairSlot(k, s, most, best)
 		}
 	}
 	return best

@@ -13,7 +13,8 @@ type table struct {
 	time   []float64 // device load / speed
 	has    []uint64  // bitset [device][expert]
 	words  int       // words per device in has
-	homes  [][]int32 // slots of each expert, unordered
+	head   []int32   // a slot of each expert, -1 for none
+	next   []int32   // the next slot of the same expert
 	work   int       // evaluations left
 	spares []*table
 }
@@ -25,11 +26,7 @@ func newTable(experts int, f Fleet) *table {
 		dev: make([]int32, p), slot: make([]int32, p), cnt: make([]int32, e),
 		share: make([]float64, e), time: make([]float64, g), words: (e + 63) / 64}
 	t.has = make([]uint64, g*t.words)
-	t.homes = make([][]int32, e)
-	backing := make([]int32, 4*e)
-	for i := range t.homes {
-		t.homes[i] = backing[4*i : 4*i : 4*i+4]
-	}
+	t.head, t.next = make([]int32, e), make([]int32, p)
 	at := 0
 	for d, n := range f.Slots {
 		t.first[d] = int32(at)
@@ -61,7 +58,8 @@ func (t *table) spare(i int) *table {
 		c.share = make([]float64, len(t.share))
 		c.time = make([]float64, len(t.time))
 		c.has = make([]uint64, len(t.has))
-		c.homes = make([][]int32, len(t.homes))
+		c.head = make([]int32, len(t.head))
+		c.next = make([]int32, len(t.next))
 		c.spares = nil
 		t.spares = append(t.spares, &c)
 	}
@@ -76,8 +74,8 @@ func (t *table) reset() {
 	clear(t.time)
 	clear(t.cnt)
 	clear(t.share)
-	for e := range t.homes {
-		t.homes[e] = t.homes[e][:0]
+	for e := range t.head {
+		t.head[e] = -1
 	}
 	for s := range t.slot {
 		t.slot[s] = -1
@@ -92,30 +90,41 @@ func (t *table) copyFrom(o *table) {
 	copy(t.share, o.share)
 	copy(t.time, o.time)
 	copy(t.has, o.has)
-	for e, h := range o.homes {
-		t.homes[e] = append(t.homes[e][:0], h...)
-	}
+	copy(t.head, o.head)
+	copy(t.next, o.next)
 }
 
 func (t *table) holds(d, e int32) bool {
 	return t.has[int(d)*t.words+int(e)>>6]>>(uint(e)&63)&1 != 0
 }
 
-// fill puts the rows into the table. Entries below 0 stay empty.
-func (t *table) fill(row []int) {
-	for s, e := range row {
-		if e >= 0 {
-			t.put(int32(s), int32(e))
-		}
+// link adds slot s to those of expert e.
+func (t *table) link(e, s int32) {
+	t.next[s] = t.head[e]
+	t.head[e] = s
+	t.has[int(t.dev[s])*t.words+int(e)>>6] |= 1 << (uint(e) & 63)
+}
+
+// unlink removes slot s from those of expert e.
+func (t *table) unlink(e, s int32) {
+	t.has[int(t.dev[s])*t.words+int(e)>>6] &^= 1 << (uint(e) & 63)
+	at := &t.head[e]
+	for *at != s {
+		at = &t.next[*at]
 	}
+	*at = t.next[s]
 }
 
 // put places expert e into the empty slot s and spreads its load anew.
 func (t *table) put(s, e int32) {
-	t.slot[s] = e
-	t.homes[e] = append(t.homes[e], s)
-	t.has[int(t.dev[s])*t.words+int(e)>>6] |= 1 << (uint(e) & 63)
 	t.recount(e, +1)
+	t.seat(s, e)
+}
+
+// seat puts e into the empty slot s when cnt and share already count it.
+func (t *table) seat(s, e int32) {
+	t.slot[s] = e
+	t.link(e, s)
 	t.time[t.dev[s]] += t.share[e] * t.inv[t.dev[s]]
 }
 
@@ -123,21 +132,12 @@ func (t *table) put(s, e int32) {
 func (t *table) take(s int32) {
 	e := t.slot[s]
 	t.slot[s] = -1
-	t.has[int(t.dev[s])*t.words+int(e)>>6] &^= 1 << (uint(e) & 63)
 	t.time[t.dev[s]] -= t.share[e] * t.inv[t.dev[s]]
-	h := t.homes[e]
-	for i, x := range h {
-		if x == s {
-			h[i] = h[len(h)-1]
-			t.homes[e] = h[:len(h)-1]
-			break
-		}
-	}
+	t.unlink(e, s)
 	t.recount(e, -1)
 }
 
-// recount changes the replica count of e by by and adjusts its other holders.
-// During put the new slot is already in homes but not yet in time.
+// recount changes the replica count of e and adjusts the devices that hold it.
 func (t *table) recount(e int32, by int32) {
 	old := t.share[e]
 	t.cnt[e] += by
@@ -145,12 +145,8 @@ func (t *table) recount(e int32, by int32) {
 	if t.cnt[e] > 0 {
 		t.share[e] = t.load[e] / float64(t.cnt[e])
 	}
-	h := t.homes[e]
-	if by > 0 {
-		h = h[:len(h)-1]
-	}
 	diff := t.share[e] - old
-	for _, s := range h {
+	for s := t.head[e]; s >= 0; s = t.next[s] {
 		t.time[t.dev[s]] += diff * t.inv[t.dev[s]]
 	}
 }
@@ -165,26 +161,14 @@ func (t *table) overwrite(s, e int32) {
 func (t *table) swap(p, q int32) {
 	a, b := t.slot[p], t.slot[q]
 	dp, dq := t.dev[p], t.dev[q]
+	t.unlink(a, p)
+	t.unlink(b, q)
 	t.slot[p], t.slot[q] = b, a
-	t.rehome(a, p, q)
-	t.rehome(b, q, p)
-	wp, wq := int(dp)*t.words, int(dq)*t.words
-	t.has[wp+int(a)>>6] &^= 1 << (uint(a) & 63)
-	t.has[wq+int(b)>>6] &^= 1 << (uint(b) & 63)
-	t.has[wp+int(b)>>6] |= 1 << (uint(b) & 63)
-	t.has[wq+int(a)>>6] |= 1 << (uint(a) & 63)
+	t.link(a, q)
+	t.link(b, p)
 	d := t.share[a] - t.share[b]
 	t.time[dp] -= d * t.inv[dp]
 	t.time[dq] += d * t.inv[dq]
-}
-
-func (t *table) rehome(e, from, to int32) {
-	for i, s := range t.homes[e] {
-		if s == from {
-			t.homes[e][i] = to
-			return
-		}
-	}
 }
 
 // hottest is the device with the highest time, lowest index on ties.
