@@ -83,16 +83,22 @@ func Last(t testing.TB, r engine.Runner, s engine.Seq, pos int, tokens []engine.
 // up to limit or an end token, which is not part of the result.
 func Greedy(t testing.TB, r engine.Runner, s engine.Seq, prompt []engine.Token, limit int) []engine.Token {
 	t.Helper()
-	row, pos := Last(t, r, s, 0, prompt), len(prompt)
+	return Continue(t, r, s, 0, prompt, limit)
+}
+
+// Continue is Greedy for a sequence that holds pos tokens.
+func Continue(t testing.TB, r engine.Runner, s engine.Seq, pos int, tokens []engine.Token, limit int) []engine.Token {
+	t.Helper()
 	var out []engine.Token
 	for len(out) < limit {
+		row := Last(t, r, s, pos, tokens)
+		pos += len(tokens)
 		next := Argmax(row)
 		if r.IsEnd(next) {
 			break
 		}
 		out = append(out, next)
-		row = Last(t, r, s, pos, out[len(out)-1:])
-		pos++
+		tokens = out[len(out)-1:]
 	}
 	return out
 }

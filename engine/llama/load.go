@@ -12,6 +12,7 @@ import (
 
 	"github.com/hybridgroup/yzma/pkg/llama"
 	"github.com/weirhq/weir/engine"
+	"github.com/weirhq/weir/engine/gguf"
 	"github.com/weirhq/weir/engine/models"
 )
 
@@ -104,18 +105,19 @@ func (o *Options) resolve() error {
 	return nil
 }
 
-// inspect checks that path is a readable GGUF file and returns its SHA-256.
+// inspect checks that path is a GGUF file with all its tensors, because
+// llama.cpp reads what a head promises, and returns its SHA-256.
 func inspect(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	var magic [4]byte
-	if _, err := io.ReadFull(f, magic[:]); err != nil || string(magic[:]) != "GGUF" {
-		return "", fmt.Errorf("not a GGUF file")
+	st, err := f.Stat()
+	if err != nil {
+		return "", err
 	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
+	if _, err := gguf.Read(f, st.Size()); err != nil {
 		return "", err
 	}
 	sum := sha256.New()
