@@ -127,7 +127,7 @@ func decodeReply(status int, answer []byte) (*joinReply, error) {
 	case status/100 == 4 && status != http.StatusTooManyRequests:
 		return nil, fmt.Errorf("%w: %s: ask the operator for a new token", ErrRefused, openai.ParseError(status, answer).Message)
 	case status/100 != 2:
-		return nil, fmt.Errorf("join: the cloud answered %d: %s", status, openai.ParseError(status, answer).Message)
+		return nil, fmt.Errorf("join: %w: %d: %s", errBusy, status, openai.ParseError(status, answer).Message)
 	}
 	var r joinReply
 	if err := json.Unmarshal(answer, &r); err != nil {
@@ -195,3 +195,16 @@ func parseKey(raw []byte) (crypto.Signer, error) {
 	}
 	return signer, nil
 }
+
+// Temporary reports whether another try may succeed: the cloud was not there
+// or was busy. A refused token and a wrong pin stay wrong.
+func Temporary(err error) bool {
+	if errors.Is(err, ErrRefused) || errors.Is(err, errBusy) {
+		return errors.Is(err, errBusy)
+	}
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial" || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF)
+}
+
+// errBusy says that the cloud answered, but not now.
+var errBusy = errors.New("the cloud cannot take a join now")

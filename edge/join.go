@@ -1,0 +1,83 @@
+package edge
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/weirhq/weir/edge/identity"
+	"github.com/weirhq/weir/tenants"
+)
+
+// maxTokenFile bounds a join token's file, in bytes.
+const maxTokenFile = 4096
+
+// join returns the device's identity, joining the cloud first if it has none.
+// A cloud that does not answer yet is tried again; a refusal is final.
+func (a *agent) join(ctx context.Context) (*identity.Identity, error) {
+	id, err := identity.Load(a.cfg.identityDir())
+	switch {
+	case err == nil:
+		if a.cfg.CloudURL != "" {
+			id.CloudURL = a.cfg.CloudURL // the cloud may have moved; its CA is still checked
+		}
+		if left := time.Until(id.NotAfter); left < 14*24*time.Hour {
+			a.log.Warn("the device's certificate ends soon: join again with a new token", "not_after", id.NotAfter)
+		}
+		return id, nil
+	case !errors.Is(err, identity.ErrNone):
+		return nil, err
+	}
+	token, err := joinToken(a.cfg)
+	if err != nil {
+		return nil, err
+	}
+	wait := 250 * time.Millisecond
+	for {
+		id, err := identity.Join(ctx, a.cfg.identityDir(), a.cfg.CloudURL, token)
+		if err == nil {
+			a.log.Info("joined", "device", id.DeviceID, "tenant", id.TenantID, "cloud", id.CloudURL)
+			return id, nil
+		}
+		if ctx.Err() != nil || !identity.Temporary(err) {
+			return nil, err
+		}
+		a.log.Warn("joining failed, will try again", "err", err, "in", wait)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, err
+		}
+		wait = min(2*wait, 10*time.Second)
+	}
+}
+
+// joinToken reads the token from the environment or its file. Its text is in
+// no error.
+func joinToken(cfg Config) (tenants.JoinToken, error) {
+	if cfg.CloudURL == "" {
+		return tenants.JoinToken{}, errors.New("this device has not joined: set cloud_url, and join_token_file or WEIR_EDGE_JOIN_TOKEN")
+	}
+	text := cfg.JoinToken
+	if text == "" && cfg.JoinTokenFile != "" {
+		raw, err := os.ReadFile(cfg.JoinTokenFile)
+		if err != nil {
+			return tenants.JoinToken{}, fmt.Errorf("join_token_file: %w", err)
+		}
+		if len(raw) > maxTokenFile {
+			return tenants.JoinToken{}, fmt.Errorf("join_token_file %s is too long to hold a join token", cfg.JoinTokenFile)
+		}
+		text = string(bytes.TrimSpace(raw))
+	}
+	if text == "" {
+		return tenants.JoinToken{}, errors.New("this device has not joined: set join_token_file or WEIR_EDGE_JOIN_TOKEN (weir join-tokens or the admin API mint one)")
+	}
+	token, err := tenants.ParseJoinToken(text)
+	if err != nil {
+		return tenants.JoinToken{}, fmt.Errorf("join token: %w", err)
+	}
+	return token, nil
+}

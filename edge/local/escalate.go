@@ -1,0 +1,167 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/edge/uplink"
+	"github.com/weirhq/weir/edge/upstream"
+	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/internal/sse"
+	"github.com/weirhq/weir/internal/telemetry"
+)
+
+// errCloudSilent says that the cloud took the request and then kept silent, or
+// that its answer was not understood.
+var errCloudSilent = errors.New("the cloud's answer did not come")
+
+// maxReply bounds a whole answer of the cloud, in bytes.
+const maxReply = 32 << 20
+
+// cloudReply is the beginning of the cloud's answer: of a stream the first
+// event has come, so that nothing is shown before there is something.
+type cloudReply struct {
+	*uplink.Response
+	ctx    context.Context
+	guard  *upstream.Guard
+	span   trace.Span
+	start  time.Time
+	events *sse.Reader // nil for a whole answer
+	first  []byte      // the first event
+}
+
+func (r *cloudReply) close() {
+	_ = r.Body.Close()
+	r.guard.Stop()
+	r.span.End()
+}
+
+// ask lets the request over to the cloud and waits for the first sign of an
+// answer. The error is an *openai.Error when the cloud answered with one.
+func (s *Server) ask(ctx context.Context, c *call, why cascade.Reason) (*cloudReply, error) {
+	if c.opt.Privacy.Local() { // the plan never asks for it: this is the second lock
+		return nil, errors.New("a local-only request must not leave this node")
+	}
+	ctx, span := s.tracer.Start(ctx, "escalate "+string(why), trace.WithSpanKind(trace.SpanKindClient))
+	ctx, guard := upstream.NewGuard(ctx, s.opt.FirstByte, s.opt.Stall)
+	r := &cloudReply{ctx: ctx, guard: guard, span: span, start: s.opt.Now()}
+	resp, err := s.opt.Cloud.Do(ctx, c.escalation(ctx, s, why))
+	c.cloudSends++
+	if err == nil {
+		r.Response, c.via = resp, resp.Via
+		c.cloudSends += resp.Attempts - 1
+		err = r.begin(c.req.Stream)
+	}
+	c.cloudTime += s.opt.Now().Sub(r.start)
+	if err == nil {
+		return r, nil
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, upstream.ErrFirstByte) || errors.Is(cause, upstream.ErrStall) {
+		err = fmt.Errorf("%w: %w", errCloudSilent, cause)
+	}
+	span.RecordError(err)
+	if r.Response != nil {
+		_ = r.Body.Close()
+	}
+	guard.Stop()
+	span.End()
+	s.opt.Log.Warn("escalation failed", "operation", c.op, "via", c.via, "err", err)
+	return nil, err
+}
+
+// begin checks the status and, for a stream, reads up to the first event.
+func (r *cloudReply) begin(stream bool) error {
+	r.guard.Progress()
+	if r.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20)) // a cut body still has its status
+		e := openai.ParseError(r.StatusCode, body)
+		e.NoRetry = r.Header.Get("X-Should-Retry") == "false"
+		if ms, err := strconv.ParseInt(r.Header.Get("Retry-After-Ms"), 10, 64); err == nil && ms > 0 {
+			e.RetryAfter = time.Duration(ms) * time.Millisecond
+		}
+		return e
+	}
+	if !stream {
+		return nil
+	}
+	r.events = sse.NewReader(r.Body)
+	first, err := r.events.Next()
+	if err != nil {
+		return fmt.Errorf("%w: %w", errCloudSilent, err)
+	}
+	if e := upstream.EventError(first); e != nil {
+		return e
+	}
+	r.guard.Progress()
+	r.first = append([]byte(nil), first...)
+	return nil
+}
+
+// escalation is the request to the cloud: the client's body with the draft and
+// the options that are the cloud's to keep.
+func (c *call) escalation(ctx context.Context, s *Server, why cascade.Reason) uplink.Request {
+	body := c.body.Clone()
+	body.Set("weir", c.weirMember(s.opt.Now(), why))
+	if c.req.Model == s.opt.Model { // the edge's own name means nothing in the cloud
+		body.Set("model", ModelAuto)
+	}
+	h := http.Header{
+		"Content-Type":           {"application/json"},
+		contract.HeaderOperation: {c.op},
+	}
+	if c.KeyID != "" {
+		h.Set(contract.HeaderKeyID, c.KeyID)
+	}
+	telemetry.Inject(ctx, h)
+	return uplink.Request{Method: http.MethodPost, Path: c.kind.Path(), Header: h, Body: body.JSON()}
+}
+
+// weirMember is the weir object of an escalation. Modes and privacy have done
+// their work here and are not sent.
+func (c *call) weirMember(now time.Time, why cascade.Reason) map[string]any {
+	draft := contract.Draft{Reason: why, Confidence: c.result.Confidence}
+	if c.draft != nil && len(c.draft.Text) <= contract.MaxDraftBytes {
+		draft.Text = c.draft.Text
+	}
+	m := map[string]any{"draft": draft}
+	if c.opt.SLO != "" {
+		m["slo"] = c.opt.SLO
+	}
+	if c.opt.Session != "" {
+		m["session"] = c.opt.Session
+	}
+	if c.opt.CostCapped {
+		m["max_cost_usd"] = contract.USD(c.opt.MaxCost)
+	}
+	if left := c.remaining(now); left > 0 {
+		m["deadline_ms"] = max(1, left.Milliseconds())
+	}
+	return m
+}
+
+// merge completes the result from the cloud's own weir object, which may be
+// absent.
+func (s *Server) merge(c *call, raw json.RawMessage, model string, reason cascade.Reason) {
+	var theirs contract.Result
+	if len(raw) > 0 && json.Unmarshal(raw, &theirs) != nil {
+		theirs = contract.Result{}
+	}
+	c.result.Tier, c.result.Reason = cascade.TierCloud, reason
+	if c.result.Model = theirs.Model; theirs.Model == "" {
+		c.result.Model = model
+	}
+	c.result.CloudTokens = theirs.CloudTokens
+	c.result.QueueMs = theirs.QueueMs
+	c.result.CostUSD = s.edgeCost(c) + theirs.CostUSD
+	c.result.Attempts = c.edgeRuns + c.cloudSends - 1 + max(1, theirs.Attempts)
+}

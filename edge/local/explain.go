@@ -1,0 +1,158 @@
+package local
+
+import (
+	"encoding/json"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/openai"
+)
+
+// ringSize is how many requests can be explained afterwards.
+const ringSize = 1024
+
+// scopeExplain is the key scope that shows signals and scores.
+const scopeExplain = "explain"
+
+// explained is what GET /v1/weir/requests/{id} tells of a request. It holds
+// neither prompt nor answer.
+type explained struct {
+	ID       string           `json:"id"`
+	Arrived  time.Time        `json:"arrived"`
+	Endpoint string           `json:"endpoint"`
+	Model    string           `json:"model,omitempty"` // as asked
+	Stream   bool             `json:"stream"`
+	Mode     cascade.Mode     `json:"mode,omitempty"`
+	Privacy  cascade.Privacy  `json:"privacy,omitempty"`
+	Class    string           `json:"slo,omitempty"`
+	First    cascade.Tier     `json:"asked_first,omitempty"`
+	Second   cascade.Tier     `json:"asked_second,omitempty"`
+	Judged   bool             `json:"judged"`
+	Outcome  string           `json:"outcome"`
+	Error    string           `json:"error,omitempty"`
+	Via      string           `json:"via,omitempty"` // transport to the cloud
+	EdgeMs   float64          `json:"edge_ms"`
+	CloudMs  float64          `json:"cloud_ms"` // until its first event
+	TotalMs  float64          `json:"total_ms"`
+	Weir     *contract.Result `json:"weir"`
+	Scores   *scores          `json:"scores,omitempty"` // scope explain only
+
+	tenant, key string
+}
+
+// scores are the numbers behind a decision.
+type scores struct {
+	Policy     string          `json:"policy"`
+	Threshold  float64         `json:"threshold"`
+	Confidence float64         `json:"confidence"`
+	Known      bool            `json:"known"`
+	Wanted     bool            `json:"wanted"`
+	Signals    signalsView     `json:"signals"`
+	LinkRTTMs  float64         `json:"link_rtt_ms"`
+	CloudP90Ms float64         `json:"cloud_p90_ms"`
+	CloudCost  contract.USD    `json:"cloud_cost_bound_usd"`
+	Verdict    *cascade.Reason `json:"verdict,omitempty"`
+}
+
+type signalsView struct {
+	Usable      bool    `json:"usable"`
+	Tokens      int     `json:"tokens"`
+	SumLogProb  float64 `json:"sum_logprob"`
+	MinLogProb  float64 `json:"min_logprob"`
+	MeanLogProb float64 `json:"mean_logprob"`
+}
+
+func (c *call) explained(total time.Duration) *explained {
+	result := c.result
+	e := &explained{
+		ID: c.op, Arrived: c.arrived.UTC(), Endpoint: c.kind.Path(), Class: c.class,
+		Mode: c.opt.Mode, Privacy: c.opt.Privacy, First: c.plan.First(), Second: c.plan.Second(), Judged: c.plan.Judge && c.judged,
+		Outcome: string(c.outcome), Via: string(c.via),
+		EdgeMs: millis(c.edgeTime), CloudMs: millis(c.cloudTime), TotalMs: millis(total), Weir: &result,
+		tenant: c.TenantID, key: c.KeyID,
+	}
+	if c.req != nil {
+		e.Model, e.Stream = c.req.Model, c.req.Stream
+	}
+	if c.failure != nil {
+		e.Error = c.failure.Code
+	}
+	if c.judged {
+		g := &c.draft.Signals
+		reason := c.verdict.Reason
+		e.Scores = &scores{
+			Policy: c.policy.Name, Threshold: c.policy.Threshold, Confidence: c.verdict.Confidence, Known: c.verdict.Known, Wanted: c.verdict.Wanted,
+			Signals:   signalsView{g.Usable, g.Tokens, g.SumLogProb, g.MinLogProb, g.MeanLogProb},
+			LinkRTTMs: millis(c.node.RTT), CloudP90Ms: millis(c.node.CloudP90), CloudCost: contract.USD(c.node.CloudCost), Verdict: &reason,
+		}
+	}
+	return e
+}
+
+// serveExplain shows a request to its own tenant. The device's anonymous
+// caller sees anonymous requests only.
+func (s *Server) serveExplain(w http.ResponseWriter, r *http.Request) {
+	who, err := s.authenticate(r)
+	if err != nil {
+		s.refuse(w, r, openai.AsError(err))
+		return
+	}
+	id, err := contract.ParseID(r.PathValue("id"))
+	if err != nil {
+		s.refuse(w, r, openai.BadRequest("id", openai.CodeInvalidValue, "the request id must be a UUIDv7, as X-Request-Id gives it"))
+		return
+	}
+	e := s.ring.find(id)
+	if e == nil || e.tenant != who.TenantID || (who.KeyID == "" && e.key != "") {
+		s.refuse(w, r, &openai.Error{Status: http.StatusNotFound, Type: openai.TypeNotFound, Code: "request_not_found", Param: "id", NoRetry: true,
+			Message: "this edge node remembers no such request of yours"})
+		return
+	}
+	shown := *e
+	if !who.HasScope(scopeExplain) {
+		shown.Scores = nil
+	}
+	s.serveJSON(w, &shown)
+}
+
+func (s *Server) serveJSON(w http.ResponseWriter, v any) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		openai.Internal(err).Write(w, &contract.Result{})
+		return
+	}
+	w.Header().Set(contract.HeaderRequestID, contract.NewID())
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(raw) // the client may be gone
+}
+
+// ring keeps the last requests.
+type ring struct {
+	mu   sync.Mutex
+	at   map[string]*explained
+	list []*explained
+	next int
+}
+
+func newRing(n int) *ring {
+	return &ring{at: make(map[string]*explained, n), list: make([]*explained, n)}
+}
+
+func (r *ring) add(e *explained) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if old := r.list[r.next]; old != nil {
+		delete(r.at, old.ID)
+	}
+	r.list[r.next], r.at[e.ID] = e, e
+	r.next = (r.next + 1) % len(r.list)
+}
+
+func (r *ring) find(id string) *explained {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.at[id]
+}

@@ -1,0 +1,252 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/edge/upstream"
+	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/internal/telemetry"
+	"github.com/weirhq/weir/tenants"
+)
+
+// serve is the life of one request: it ends exactly once, here.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, kind upstream.Kind) {
+	c := &call{op: contract.NewID(), label: label(r), kind: kind, arrived: s.opt.Now(), outcome: tenants.OutcomeOK}
+	ctx, span := s.tracer.Start(telemetry.Extract(r.Context(), r.Header), kind.Operation(),
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attribute.String("weir.operation", c.op)))
+	c.span = span
+	w.Header().Set(contract.HeaderRequestID, c.op)
+	out := newOutput(w, c)
+	defer func() {
+		if p := recover(); p != nil && p != http.ErrAbortHandler {
+			s.opt.Log.Error("request panicked", "operation", c.op, "panic", fmt.Sprint(p))
+			s.settle(ctx, c, out, openai.Internal(fmt.Errorf("panic: %v", p)))
+		}
+	}()
+	s.settle(ctx, c, out, s.answer(ctx, c, r, out))
+}
+
+// label is the client's own id of the request: for the log, never a key.
+func label(r *http.Request) string {
+	const most = 128
+	l := r.Header.Get(contract.HeaderRequestID)
+	return l[:min(len(l), most)]
+}
+
+func (s *Server) answer(ctx context.Context, c *call, r *http.Request, out *output) error {
+	if err := c.parse(s, r); err != nil {
+		c.outcome = tenants.OutcomeRejected
+		return err
+	}
+	select {
+	case s.gate <- struct{}{}:
+		defer func() { <-s.gate }()
+	default:
+		c.outcome, c.result.Reason = tenants.OutcomeShed, cascade.ReasonEdgeOverloaded
+		return openai.Unavailable("edge_overloaded", time.Second, "this edge node has %d requests in flight", s.opt.MaxInflight)
+	}
+	out.stream = c.req.Stream
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	c.observe(s)
+	c.plan = cascade.Before(c.ask, c.node)
+	if c.plan.Refused() {
+		c.outcome = tenants.OutcomeRejected
+		return s.refusal(c, c.plan.Reason)
+	}
+	out.hold(s.opt.Heartbeat)
+	defer out.release()
+	if c.plan.First() == cascade.TierEdge {
+		return s.edgeFirst(ctx, c, out)
+	}
+	return s.cloudFirst(ctx, c, out)
+}
+
+// edgeFirst generates locally, judges where the plan says so, and keeps the
+// answer or lets the request over.
+func (s *Server) edgeFirst(ctx context.Context, c *call, out *output) error {
+	if err := s.generate(ctx, c); err != nil {
+		why, ok := s.mayMove(c, err)
+		if !ok {
+			return err
+		}
+		return s.cloudOnly(ctx, c, out, why)
+	}
+	c.judge(s)
+	if !c.verdict.Escalate {
+		s.record(c, tenants.OutcomeOK, c.verdict.Reason)
+		return s.answerEdge(c, out, c.verdict.Reason)
+	}
+	reply, err := s.ask(ctx, c, c.verdict.Reason)
+	if err != nil {
+		if cause := s.gone(ctx); cause != nil {
+			s.record(c, tenants.OutcomeClientCancelled, c.verdict.Reason)
+			return cause
+		}
+		why := fallbackReason(ctx, err)
+		s.record(c, tenants.OutcomeOK, why)
+		return s.answerEdge(c, out, why)
+	}
+	s.record(c, tenants.OutcomeEscalated, c.verdict.Reason)
+	return s.relay(ctx, c, out, reply, c.verdict.Reason)
+}
+
+// cloudFirst asks the cloud, and the edge when the cloud has no answer and the
+// plan allows it.
+func (s *Server) cloudFirst(ctx context.Context, c *call, out *output) error {
+	reply, err := s.ask(ctx, c, c.plan.Reason)
+	if err == nil {
+		return s.relay(ctx, c, out, reply, c.plan.Reason)
+	}
+	if c.plan.Second() != cascade.TierEdge || !worthAnother(err) || ctx.Err() != nil {
+		return s.cloudFailure(ctx, c, err)
+	}
+	if genErr := s.generate(ctx, c); genErr != nil {
+		return genErr
+	}
+	c.judge(s)
+	why := fallbackReason(ctx, err)
+	s.record(c, tenants.OutcomeOK, why)
+	return s.answerEdge(c, out, why)
+}
+
+// cloudOnly asks the cloud after the edge has failed.
+func (s *Server) cloudOnly(ctx context.Context, c *call, out *output, why cascade.Reason) error {
+	reply, err := s.ask(ctx, c, why)
+	if err != nil {
+		return s.cloudFailure(ctx, c, err)
+	}
+	return s.relay(ctx, c, out, reply, why)
+}
+
+// judge computes the confidence of the local answer and, where the plan says
+// so, the verdict.
+func (c *call) judge(s *Server) {
+	now := s.opt.Now()
+	c.ask.Remaining = c.remaining(now)
+	a := cascade.Answer{
+		Signals: c.draft.Signals,
+		Failed:  c.draft.Finish == openai.FinishStop && strings.TrimSpace(c.draft.Text) == "",
+	}
+	cal := s.calibration()
+	c.verdict = cascade.After(&c.ask, &a, cal, &c.policy, &c.node)
+	if !c.plan.Judge {
+		c.verdict.Escalate, c.verdict.Reason = false, c.plan.Reason
+	}
+	c.judged = true
+	if c.verdict.Known {
+		p := c.verdict.Confidence
+		c.result.Confidence = &p
+	}
+}
+
+// calibration returns the calibration if it was made for the model that runs.
+func (s *Server) calibration() *cascade.Calibration {
+	health, _ := s.opt.Worker.Health()
+	if s.opt.Calibration == nil || s.opt.Calibration.Bind(health.Fingerprint.Weights) != nil {
+		return nil
+	}
+	return s.opt.Calibration
+}
+
+// generate runs the local model. Its error is what the client gets if nobody
+// else may be asked.
+func (s *Server) generate(ctx context.Context, c *call) error {
+	select {
+	case s.local <- struct{}{}:
+		defer func() { <-s.local }()
+	default:
+		c.outcome, c.result.Reason = tenants.OutcomeShed, cascade.ReasonEdgeOverloaded
+		return openai.Unavailable("edge_overloaded", time.Second, "the local model has too many requests")
+	}
+	ctx, span := s.tracer.Start(ctx, "generate "+s.opt.Model, trace.WithSpanKind(trace.SpanKindClient))
+	defer span.End()
+	h := http.Header{contract.HeaderOperation: {c.op}}
+	telemetry.Inject(ctx, h)
+	body := c.body
+	if health, _ := s.opt.Worker.Health(); health.Model != "" {
+		body = body.Clone()
+		body.Set("model", health.Model)
+	}
+	start := s.opt.Now()
+	draft, err := s.opt.Generator.Generate(ctx, c.kind, body, h)
+	c.edgeTime += s.opt.Now().Sub(start)
+	c.edgeRuns++
+	if err == nil {
+		c.draft = draft
+		return nil
+	}
+	span.RecordError(err)
+	return s.localFailure(ctx, c, draft, start, err)
+}
+
+// localFailure records a failed local attempt and says what the client hears.
+func (s *Server) localFailure(ctx context.Context, c *call, partial *upstream.Draft, start time.Time, err error) error {
+	refused, isRefusal := errors.AsType[*openai.Error](err)
+	switch {
+	case s.gone(ctx) != nil:
+		s.recordPartial(c, partial, start, tenants.OutcomeClientCancelled)
+		return s.gone(ctx)
+	case errors.Is(context.Cause(ctx), errDeadline):
+		s.recordPartial(c, partial, start, tenants.OutcomeDeadline)
+		return s.deadlineError(c)
+	case isRefusal && !errors.Is(err, upstream.ErrUnavailable) && !errors.Is(err, upstream.ErrTruncated):
+		c.edgeRuns-- // nothing ran
+		c.outcome = tenants.OutcomeRejected
+		return refused
+	}
+	outcome := tenants.OutcomeUpstreamError
+	if errors.Is(err, upstream.ErrTruncated) {
+		outcome = tenants.OutcomeUpstreamTruncated
+	}
+	s.recordPartial(c, partial, start, outcome)
+	s.opt.Worker.Suspect()
+	c.outcome = outcome
+	c.result.Reason = cascade.ReasonEdgeUnavailable
+	if c.opt.Privacy.Local() {
+		c.result.Reason = cascade.ReasonLocalOnlyUnavailable
+	}
+	e := openai.Unavailable(string(c.result.Reason), time.Second, "the local model failed and nobody else may be asked")
+	e.Cause = err
+	return e
+}
+
+// mayMove says whether a request that the edge did not answer may go to the
+// cloud, and with which reason.
+func (s *Server) mayMove(c *call, err error) (cascade.Reason, bool) {
+	if c.plan.Second() != cascade.TierCloud {
+		return "", false
+	}
+	e := openai.AsError(err)
+	switch {
+	case e.Code == openai.CodeContextLength || e.Code == openai.CodeUnsupported:
+		c.outcome = tenants.OutcomeOK
+		return cascade.ReasonCapability, true
+	case c.result.Reason == cascade.ReasonEdgeUnavailable || c.result.Reason == cascade.ReasonEdgeOverloaded:
+		c.outcome = tenants.OutcomeOK
+		return c.result.Reason, true
+	}
+	return "", false
+}
+
+// errGone says that the client has left; nobody reads an answer.
+var errGone = errors.New("the client has left")
+
+// gone returns errGone when the client, and not a deadline or a guard, ended
+// ctx.
+func (s *Server) gone(ctx context.Context) error {
+	if errors.Is(context.Cause(ctx), context.Canceled) {
+		return errGone
+	}
+	return nil
+}

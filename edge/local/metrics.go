@@ -1,0 +1,58 @@
+package local
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/edge/uplink"
+)
+
+// metrics are the edge's own, beside the GenAI conventions'.
+type metrics struct {
+	requests   *prometheus.CounterVec
+	refused    *prometheus.CounterVec
+	confidence prometheus.Histogram
+}
+
+func newMetrics(reg prometheus.Registerer, cloud Cloud) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_edge_requests_total", Help: "Requests by the tier that answered, the reason and how they ended.",
+		}, []string{"tier", "reason", "outcome"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_edge_refused_total", Help: "Requests refused before they could reach a model, by error code.",
+		}, []string{"code"}),
+		confidence: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "weir_edge_confidence", Help: "Calibrated probability that the edge's answer is right.",
+			Buckets: []float64{.1, .2, .3, .4, .5, .6, .7, .8, .9, .95, .99},
+		}),
+	}
+	stat := func(name, help string, read func(uplink.Stats) float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return read(cloud.Stats()) })
+	}
+	all := []prometheus.Collector{
+		m.requests, m.refused, m.confidence,
+		stat("weir_edge_uplink_up", "1 while the cloud can be reached.", func(s uplink.Stats) float64 { return one(s.State == uplink.Up) }),
+		stat("weir_edge_uplink_quic", "1 while the link runs over QUIC.", func(s uplink.Stats) float64 { return one(s.Via == uplink.ViaQUIC) }),
+		stat("weir_edge_uplink_rtt_seconds", "Smoothed round trip to the cloud.", func(s uplink.Stats) float64 { return s.RTT.Seconds() }),
+		stat("weir_edge_uplink_quic_requests", "Requests sent over QUIC.", func(s uplink.Stats) float64 { return float64(s.QUICRequests) }),
+		stat("weir_edge_uplink_h2_requests", "Requests sent over HTTP/2.", func(s uplink.Stats) float64 { return float64(s.H2Requests) }),
+		stat("weir_edge_uplink_quic_bytes_sent", "Bytes sent over QUIC.", func(s uplink.Stats) float64 { return float64(s.QUIC.BytesSent) }),
+		stat("weir_edge_uplink_quic_bytes_received", "Bytes received over QUIC.", func(s uplink.Stats) float64 { return float64(s.QUIC.BytesReceived) }),
+		stat("weir_edge_uplink_quic_packets_lost", "Packets lost over QUIC.", func(s uplink.Stats) float64 { return float64(s.QUIC.PacketsLost) }),
+	}
+	for _, c := range all {
+		if err := reg.Register(c); err != nil {
+			return nil, fmt.Errorf("edge metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func one(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,141 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/edge/roster"
+	"github.com/weirhq/weir/edge/supervise"
+	"github.com/weirhq/weir/edge/uplink"
+	"github.com/weirhq/weir/edge/upstream"
+	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/internal/telemetry"
+	"github.com/weirhq/weir/tenants"
+)
+
+// Cloud is the way to the cloud.
+type Cloud interface {
+	Do(context.Context, uplink.Request) (*uplink.Response, error)
+	Stats() uplink.Stats
+}
+
+// Generator answers with the local model.
+type Generator interface {
+	Generate(context.Context, upstream.Kind, openai.Body, http.Header) (*upstream.Draft, error)
+}
+
+// WorkerState is what is known of the local model's server.
+type WorkerState interface {
+	Health() (supervise.Health, bool)
+	Suspect()
+}
+
+// Roster gives the tenant's snapshot in use, or nil.
+type Roster interface{ View() *roster.View }
+
+// Recorder takes one usage row for each local attempt.
+type Recorder interface{ Record(tenants.UsageRecord) }
+
+// Options configure a Server. Zero values take the defaults named.
+type Options struct {
+	Model       string   // name of the edge's model: "hub-edge"
+	CloudModels []string // names that mean the cloud; the first is what "auto" is let over to
+	TenantID    string
+	DeviceID    string
+
+	// AllowAnonymous lets callers without a key use the device's own account.
+	// The caller makes sure that the listener is loopback.
+	AllowAnonymous bool
+	AllowedHosts   []string // beside loopback names, without port
+	AllowedOrigins []string // "https://app.example"
+
+	Calibration *cascade.Calibration // nil: nothing can be judged
+	Policy      cascade.Policy
+
+	FirstByte   time.Duration // 30 s
+	Stall       time.Duration // 10 s
+	Heartbeat   time.Duration // between comments while an answer is held: 2 s
+	MaxInflight int           // requests at once: 256
+	MaxLocal    int           // local generations beyond which the edge counts as busy: 32
+
+	Cloud     Cloud
+	Generator Generator
+	Worker    WorkerState
+	Roster    Roster
+	Recorder  Recorder
+	Telemetry *telemetry.Telemetry
+	Log       *slog.Logger
+	Now       func() time.Time
+}
+
+// Server is the local API.
+type Server struct {
+	opt     Options
+	tracer  trace.Tracer
+	gate    chan struct{} // one token per request in flight
+	local   chan struct{} // one per local generation
+	latency *latency
+	ring    *ring
+	metrics *metrics
+}
+
+// ModelAuto is the name of the cascade itself.
+const ModelAuto = "auto"
+
+// New returns a Server.
+func New(opt Options) (*Server, error) {
+	if opt.Cloud == nil || opt.Generator == nil || opt.Worker == nil || opt.Roster == nil || opt.Recorder == nil ||
+		opt.Telemetry == nil || opt.Log == nil {
+		return nil, errors.New("local API: a part is missing")
+	}
+	if err := opt.Policy.Validate(); err != nil {
+		return nil, err
+	}
+	if opt.Model == "" || len(opt.CloudModels) == 0 {
+		return nil, errors.New("local API: the names of the edge's and the cloud's model are needed")
+	}
+	for _, d := range []struct {
+		v   *time.Duration
+		def time.Duration
+	}{{&opt.FirstByte, 30 * time.Second}, {&opt.Stall, 10 * time.Second}, {&opt.Heartbeat, 2 * time.Second}} {
+		if *d.v <= 0 {
+			*d.v = d.def
+		}
+	}
+	if opt.MaxInflight <= 0 {
+		opt.MaxInflight = 256
+	}
+	if opt.MaxLocal <= 0 {
+		opt.MaxLocal = 32
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	m, err := newMetrics(opt.Telemetry.Registry, opt.Cloud)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{
+		opt: opt, tracer: opt.Telemetry.Tracer, metrics: m,
+		gate: make(chan struct{}, opt.MaxInflight), local: make(chan struct{}, 4*opt.MaxLocal),
+		latency: newLatency(), ring: newRing(ringSize),
+	}, nil
+}
+
+// Handler returns the API with its guards.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, upstream.Chat) })
+	mux.HandleFunc("POST /v1/completions", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, upstream.Text) })
+	mux.HandleFunc("GET /v1/models", s.serveModels)
+	mux.HandleFunc("GET /v1/models/{name}", s.serveModel)
+	mux.HandleFunc("GET /v1/weir/requests/{id}", s.serveExplain)
+	mux.HandleFunc("/", s.serveUnknown)
+	return s.guarded(mux)
+}
