@@ -69,7 +69,7 @@ func FitLogistic(x []float64, dim int, y, w []float64, prior *Logistic, tau floa
 			}
 			accumulate(grad, hess, row, beta, yi, wi)
 		}
-		step := solve(hess, grad, d)
+		step := SolveSymmetric(hess, grad)
 		if step == nil || addStep(beta, step) < 1e-9 {
 			break
 		}
@@ -110,9 +110,11 @@ func addStep(beta, step []float64) float64 {
 	return largest
 }
 
-// solve solves the symmetric positive system whose lower triangle is a, by
-// Cholesky. It returns nil when a is not positive definite.
-func solve(a, b []float64, d int) []float64 {
+// SolveSymmetric solves the positive definite system a x = b by Cholesky's
+// method. a is row-major with len(b) squared values, of which the lower triangle
+// is read. It returns nil when a is not positive definite.
+func SolveSymmetric(a, b []float64) []float64 {
+	d := len(b)
 	l := make([]float64, d*d)
 	for i := range d {
 		for j := range i + 1 {

@@ -1,0 +1,111 @@
+package learn
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/control"
+)
+
+// ErrState says that a snapshot is damaged or of another version.
+var ErrState = errors.New("learned state cannot be read")
+
+const stateVersion = 1
+
+type state struct {
+	Version     int               `json:"version"`
+	Fingerprint string            `json:"fingerprint"`
+	Features    []cascade.Feature `json:"features"`
+	Prior       []float64         `json:"prior"` // bias first
+	Cloud       Quality           `json:"cloud"`
+	Cells       []cellState       `json:"cells"`
+}
+
+type cellState struct {
+	Name   string       `json:"name"`
+	Cloud  Quality      `json:"cloud"`
+	Labels [][]float64  `json:"labels"` // y, w, then the features; oldest first
+	Used   uint64       `json:"used"`
+	Gains  [][3]float64 `json:"gains"` // gain, weight, helps
+}
+
+// Snapshot writes the table as JSON. A restored table decides as this one does
+// after its next refit of each cell.
+func (t *Table) Snapshot(w io.Writer) error {
+	s := state{Version: stateVersion, Fingerprint: t.Fingerprint, Features: t.Features, Cloud: t.cloud,
+		Prior: append([]float64{t.prior.Bias}, t.prior.W...)}
+	for name, e := range t.cells {
+		c := cellState{Name: name, Cloud: e.cloud, Used: e.used}
+		for i := range e.labels {
+			l := &e.labels[(e.Cell.next+i)%len(e.labels)]
+			c.Labels = append(c.Labels, append([]float64{l.y, l.w}, l.x...))
+		}
+		for i := range e.sample {
+			b := e.sample[(e.next+i)%len(e.sample)]
+			g := [3]float64{b.gain, b.weight, 0}
+			if b.helps {
+				g[2] = 1
+			}
+			c.Gains = append(c.Gains, g)
+		}
+		s.Cells = append(s.Cells, c)
+	}
+	if err := json.NewEncoder(w).Encode(s); err != nil {
+		return fmt.Errorf("write learned state: %w", err)
+	}
+	return nil
+}
+
+// Restore reads what Snapshot wrote into a new table. A snapshot of another
+// model is taken over at a tenth of its weight (see Replace).
+func Restore(r io.Reader, opt Options, fingerprint string) (*Table, error) {
+	var s state
+	dec := json.NewDecoder(r)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&s); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrState, err)
+	}
+	d := len(s.Features)
+	if s.Version != stateVersion || d == 0 || d > 8 || len(s.Prior) != d+1 || len(s.Cells) > MaxCells {
+		return nil, fmt.Errorf("%w: version %d with %d features and %d cells", ErrState, s.Version, d, len(s.Cells))
+	}
+	for _, f := range s.Features {
+		if !f.Valid() {
+			return nil, fmt.Errorf("%w: unknown feature %q", ErrState, f)
+		}
+	}
+	t := NewTable(opt, s.Fingerprint, s.Features...)
+	t.cloud = s.Cloud
+	t.SetPrior(cascade.Logistic{Bias: s.Prior[0], W: s.Prior[1:]})
+	for _, c := range s.Cells {
+		if err := t.restoreCell(c); err != nil {
+			return nil, err
+		}
+	}
+	t.Replace(fingerprint)
+	return t, nil
+}
+
+func (t *Table) restoreCell(c cellState) error {
+	e := &entry{Cell: NewCell(t.opt, t.prior), cloud: c.Cloud, used: c.Used, drift: control.NewPageHinkley(), shadow: NewShadow()}
+	for _, l := range c.Labels {
+		if len(l) != len(t.Features)+2 || !(l[1] > 0) {
+			return fmt.Errorf("%w: cell %q has a label of %d values", ErrState, c.Name, len(l))
+		}
+		if len(e.labels) == t.opt.Capacity {
+			break
+		}
+		e.seq++
+		e.labels = append(e.labels, label{y: l[0], w: l[1], x: l[2:], seq: e.seq})
+	}
+	for _, g := range c.Gains {
+		e.keep(benefit{gain: g[0], weight: g[1], helps: g[2] > 0})
+	}
+	e.Refit()
+	t.cells[c.Name] = e
+	t.tick = max(t.tick, c.Used)
+	return nil
+}
