@@ -158,3 +158,6 @@ func (g *Gateway) tenancy() *priced {
 	g.ledger.Store(p)
 	return p
 }
+
+// InFlight is how many requests are under way.
+func (g *Gateway) InFlight() int64 { return g.inFlight.Load() }

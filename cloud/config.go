@@ -1,0 +1,169 @@
+package cloud
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/cloud/gateway"
+	"github.com/weirhq/weir/cloud/pool"
+	"github.com/weirhq/weir/cloud/route"
+)
+
+// Config is the section "cloud" of the configuration.
+type Config struct {
+	Name      string   `yaml:"name" usage:"name of this gateway in ledger rows and traces (the host's name by default)"`
+	Listen    string   `yaml:"listen" default:"127.0.0.1:7421" usage:"loopback address of the plain API"`
+	TLSListen string   `yaml:"tls_listen" default:"127.0.0.1:7422" usage:"address of the TLS API: TCP, and HTTP/3 on UDP at the same port"`
+	OpsListen string   `yaml:"ops_listen" default:"127.0.0.1:7423" usage:"address of metrics, health and profiles"`
+	TLSNames  []string `yaml:"tls_names" usage:"further host names and addresses of the TLS API"`
+
+	SecretsDir      string `yaml:"secrets_dir" usage:"folder of the certificate authority and the snapshot key (created with mode 0700)"`
+	DataDir         string `yaml:"data_dir" usage:"folder of this gateway's own state"`
+	DatabaseURL     string `yaml:"database_url" secret:"true" usage:"PostgreSQL connection URL"`
+	DatabaseURLFile string `yaml:"database_url_file" usage:"file that holds the PostgreSQL connection URL"`
+
+	Instances []Instance       `yaml:"instances"`
+	Models    map[string]Model `yaml:"models"`
+
+	FirstByteTimeout time.Duration `yaml:"first_byte_timeout" default:"30s" usage:"longest wait for an attempt's first token"`
+	StallTimeout     time.Duration `yaml:"stall_timeout" default:"10s" usage:"longest silence inside a stream"`
+	AnswerTimeout    time.Duration `yaml:"answer_timeout" default:"10m" usage:"longest wait for an answer that is not streamed"`
+	ProbeInterval    time.Duration `yaml:"probe_interval" default:"1s" usage:"time between two health probes of an instance"`
+	MaxInflight      int           `yaml:"max_inflight" default:"1024" usage:"requests under way beyond which new ones are refused"`
+	MaxAttempts      int           `yaml:"max_attempts" default:"3" usage:"attempts at instances per request, before the first token"`
+	Drain            time.Duration `yaml:"drain" default:"5s" usage:"time that requests under way get at the end"`
+	OTLPEndpoint     string        `yaml:"otlp_endpoint" usage:"OTLP over HTTP for traces, e.g. http://127.0.0.1:4318"`
+	LogLevel         string        `yaml:"log_level" default:"info" usage:"debug, info, warn or error"`
+}
+
+// Instance is one model server of a pool.
+type Instance struct {
+	Name   string     `yaml:"name"`
+	URL    string     `yaml:"url"`
+	Role   route.Role `yaml:"role"`
+	Model  string     `yaml:"model"`
+	Served string     `yaml:"served_model"` // the model's name there, when it differs
+}
+
+// Model is a name that applications may ask for.
+type Model struct {
+	Pool string `yaml:"pool"`
+}
+
+// autoModel is the name that leaves the choice of a model to Weir.
+const autoModel = "auto"
+
+// Validate implements config.Validator.
+func (c *Config) Validate() error {
+	for _, a := range []struct{ key, addr string }{{"listen", c.Listen}, {"tls_listen", c.TLSListen}, {"ops_listen", c.OpsListen}} {
+		if _, _, err := net.SplitHostPort(a.addr); err != nil {
+			return fmt.Errorf("%s: %q is not an address such as 127.0.0.1:7421", a.key, a.addr)
+		}
+	}
+	if !loopback(c.Listen) {
+		return fmt.Errorf("listen: %q is not loopback: applications elsewhere use tls_listen", c.Listen)
+	}
+	if c.SecretsDir == "" {
+		return errors.New("secrets_dir is missing: name a folder for the certificate authority and the snapshot key")
+	}
+	for _, d := range []struct {
+		key   string
+		value time.Duration
+	}{{"first_byte_timeout", c.FirstByteTimeout}, {"stall_timeout", c.StallTimeout}, {"answer_timeout", c.AnswerTimeout}, {"probe_interval", c.ProbeInterval}} {
+		if d.value <= 0 {
+			return fmt.Errorf("%s: %s must be positive", d.key, d.value)
+		}
+	}
+	if c.Drain < 0 || c.MaxInflight <= 0 || c.MaxAttempts <= 0 {
+		return errors.New("drain must not be negative; max_inflight and max_attempts must be positive")
+	}
+	return c.validatePools()
+}
+
+func (c *Config) validatePools() error {
+	pools := map[string]bool{}
+	for i, in := range c.Instances {
+		if in.Name == "" || in.URL == "" || in.Model == "" {
+			return fmt.Errorf("instances[%d]: name, url and model are needed", i)
+		}
+		pools[in.Model] = true
+	}
+	for name, m := range c.Models {
+		if !pools[m.Pool] {
+			return fmt.Errorf("models.%s: no instance has the model %q", name, m.Pool)
+		}
+	}
+	return nil
+}
+
+func loopback(addr string) bool {
+	host, _, _ := net.SplitHostPort(addr)
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
+
+// members are the instances as the pool wants them.
+func (c *Config) members() []pool.Member {
+	out := make([]pool.Member, len(c.Instances))
+	for i, in := range c.Instances {
+		out[i] = pool.Member{Name: in.Name, URL: in.URL, Role: in.Role, Model: in.Model, Served: in.Served}
+	}
+	return out
+}
+
+// models are the names as the gateway wants them. Without a section each pool
+// is a name, and auto is the only pool when there is one.
+func (c *Config) models() map[string]gateway.Model {
+	out := map[string]gateway.Model{}
+	for name, m := range c.Models {
+		out[name] = gateway.Model{Pool: m.Pool, Named: name != autoModel}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	for _, in := range c.Instances {
+		out[in.Model] = gateway.Model{Pool: in.Model, Named: true}
+	}
+	if len(out) == 1 {
+		out[autoModel] = gateway.Model{Pool: c.Instances[0].Model}
+	}
+	return out
+}
+
+// databaseURL finds the connection URL. The flag's value is public, so a
+// password in it is refused; errors never repeat a URL.
+func (c *Config) databaseURL(flag string, getenv func(string) string) (string, error) {
+	switch {
+	case flag != "":
+		if u, err := url.Parse(flag); err != nil || hasPassword(u) {
+			return "", errors.New("--database-url must be a URL without a password, because other users see it: use WEIR_DATABASE_URL or --database-url-file")
+		}
+		return flag, nil
+	case c.DatabaseURLFile != "":
+		data, err := os.ReadFile(c.DatabaseURLFile)
+		if err != nil {
+			return "", fmt.Errorf("database_url_file: %w", err)
+		}
+		return strings.TrimSpace(string(data)), nil
+	case c.DatabaseURL != "":
+		return c.DatabaseURL, nil
+	}
+	if s := getenv("WEIR_DATABASE_URL"); s != "" {
+		return s, nil
+	}
+	return "", errors.New("no database: set WEIR_DATABASE_URL, --database-url-file or --database-url")
+}
+
+func hasPassword(u *url.URL) bool {
+	_, has := u.User.Password()
+	return has || u.Query().Has("password") || u.Query().Has("sslpassword")
+}
