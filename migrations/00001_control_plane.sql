@@ -51,6 +51,7 @@ create table weir.devices (
     tenant_id      uuid not null references weir.tenants (id),
     name           text not null default '' check (length(name) <= 128),
     state          text not null default 'active' check (state in ('active', 'revoked')),
+    key_sha256     bytea not null check (length(key_sha256) = 32), -- of its public key
     joined_at      timestamptz not null default now(),
     cert_not_after timestamptz not null,
     last_seen_at   timestamptz
