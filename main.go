@@ -6,10 +6,14 @@ import (
 	"context"
 	"os"
 
+	"github.com/weirhq/weir/edge"
+	"github.com/weirhq/weir/engine/fake"
+	"github.com/weirhq/weir/engine/gguf/random"
 	"github.com/weirhq/weir/engine/install"
 	"github.com/weirhq/weir/engine/worker"
 	"github.com/weirhq/weir/internal/chat"
 	"github.com/weirhq/weir/internal/cli"
+	"github.com/weirhq/weir/internal/demo"
 	"github.com/weirhq/weir/internal/evaluate"
 	"github.com/weirhq/weir/internal/pgcluster"
 	"github.com/weirhq/weir/internal/pki"
@@ -21,8 +25,12 @@ func commands() []cli.Command {
 		up.Command(),
 		chat.Command(),
 		evaluate.Command(),
+		edge.Command(),
 		worker.Command(),
 		install.Command(),
+		fake.Command(),
+		random.Command(),
+		demo.Command(),
 		pki.PKICommand(),
 		pgcluster.GuardCommand(),
 	}
