@@ -227,3 +227,16 @@ func errorOf(t testing.TB, data string) map[string]any {
 	}
 	return e
 }
+
+// metric returns the value of one line of the registry's text form.
+func (r *rig) metric(t testing.TB, line string) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	r.tel.MetricsHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for l := range strings.Lines(w.Body.String()) {
+		if v, ok := strings.CutPrefix(l, line+" "); ok {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}
