@@ -1,0 +1,154 @@
+// Package workertest is a local model server for the tests of the edge. It
+// streams what the test says, with the log-probabilities it says.
+package workertest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weirhq/weir/internal/openai"
+)
+
+// Fingerprint is the weights' fingerprint that Health reports.
+const Fingerprint = "weights-1"
+
+// Reply is how the worker answers one request.
+type Reply struct {
+	Text    string // sent a word at a time
+	Logprob float64
+	NoProbs bool          // leave log-probabilities out
+	Status  int           // other than 0: an error answer
+	Code    string        // its code
+	CutAt   int           // cut the connection after so many words; 0 never
+	Gate    chan struct{} // when set, waits for it before the first byte
+}
+
+// Worker is a running test worker.
+type Worker struct {
+	*httptest.Server
+	mu     sync.Mutex
+	reply  Reply
+	seen   []map[string]json.RawMessage
+	head   []http.Header
+	status int
+}
+
+// Start starts a worker that ends with the test and is confident.
+func Start(t testing.TB) *Worker {
+	w := &Worker{reply: Reply{Text: "from the edge", Logprob: -.001}, status: http.StatusOK}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", w.serveHealth)
+	mux.HandleFunc("POST /v1/", w.serveModel)
+	w.Server = httptest.NewServer(mux)
+	t.Cleanup(w.Close)
+	return w
+}
+
+// Set says how to answer from now on.
+func (w *Worker) Set(r Reply) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reply = r
+}
+
+// SetHealth sets the status of health answers.
+func (w *Worker) SetHealth(status int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.status = status
+}
+
+// Seen returns the bodies of the model requests so far.
+func (w *Worker) Seen() []map[string]json.RawMessage {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]map[string]json.RawMessage(nil), w.seen...)
+}
+
+// Headers returns the headers of the model requests so far.
+func (w *Worker) Headers() []http.Header {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]http.Header(nil), w.head...)
+}
+
+func (w *Worker) serveHealth(rw http.ResponseWriter, _ *http.Request) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	rw.WriteHeader(w.status)
+	fmt.Fprintf(rw, `{"status":"ok","name":"edge-worker","epoch":"e1","model":"hub-edge","fingerprint":{"weights":%q},"context":2048,"max_seqs":8}`, Fingerprint)
+}
+
+func (w *Worker) serveModel(rw http.ResponseWriter, r *http.Request) {
+	raw, _ := io.ReadAll(r.Body)
+	var body map[string]json.RawMessage
+	_ = json.Unmarshal(raw, &body)
+	w.mu.Lock()
+	w.seen, w.head = append(w.seen, body), append(w.head, r.Header.Clone())
+	reply := w.reply
+	w.mu.Unlock()
+	if reply.Gate != nil {
+		select {
+		case <-reply.Gate:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	if reply.Status != 0 {
+		(&openai.Error{Status: reply.Status, Type: openai.TypeInvalidRequest, Code: reply.Code, Param: "messages", Message: "the worker says no"}).Write(rw, nil)
+		return
+	}
+	rw.Header().Set("Content-Type", "text/event-stream")
+	stream(rw, strings.HasSuffix(r.URL.Path, "chat/completions"), reply)
+}
+
+func stream(rw http.ResponseWriter, chat bool, reply Reply) {
+	send := func(format string, a ...any) {
+		fmt.Fprintf(rw, "data: "+format+"\n\n", a...)
+		_ = http.NewResponseController(rw).Flush()
+	}
+	words := strings.SplitAfter(reply.Text, " ")
+	if reply.Text == "" {
+		words = nil
+	}
+	for i, word := range append(words, "") {
+		if reply.CutAt > 0 && i == reply.CutAt {
+			panic(http.ErrAbortHandler)
+		}
+		token := word
+		if i == len(words) {
+			token = "</s>"
+		}
+		send(`{"id":"w","object":"x","created":1,"model":"hub-edge","choices":[{"index":0,%s,"logprobs":%s,"finish_reason":null}]}`,
+			piece(chat, word), probs(chat, token, reply))
+	}
+	send(`{"id":"w","object":"x","created":1,"model":"hub-edge","choices":[{"index":0,%s,"logprobs":null,"finish_reason":"stop"}]}`, piece(chat, ""))
+	send(`{"id":"w","object":"x","created":1,"model":"hub-edge","choices":[],"usage":{"prompt_tokens":7,"completion_tokens":%d,"total_tokens":%d}}`,
+		len(words)+1, len(words)+8)
+	send("[DONE]")
+}
+
+func piece(chat bool, word string) string {
+	q, _ := json.Marshal(word)
+	if chat {
+		return `"delta":{"content":` + string(q) + `}`
+	}
+	return `"text":` + string(q)
+}
+
+func probs(chat bool, token string, r Reply) string {
+	if r.NoProbs {
+		return "null"
+	}
+	q, _ := json.Marshal(token)
+	if chat {
+		return fmt.Sprintf(`{"content":[{"token":%s,"logprob":%g,"bytes":[],"top_logprobs":[]}],"refusal":null}`, q, r.Logprob)
+	}
+	return fmt.Sprintf(`{"tokens":[%s],"token_logprobs":[%g],"top_logprobs":[{}],"text_offset":[0]}`, q, r.Logprob)
+}
