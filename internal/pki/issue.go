@@ -3,6 +3,7 @@ package pki
 import (
 	"crypto"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -69,6 +70,28 @@ var ErrBadCSR = errors.New("certificate request refused")
 // and extensions of the request are ignored. The error wraps ErrBadCSR when
 // the request is at fault. The result is the PEM leaf, without the authority.
 func (a *Authority) SignCSR(csr []byte, s Spec) ([]byte, error) {
+	req, err := parseCSR(csr)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := a.sign(s, req.PublicKey)
+	if err != nil {
+		return nil, err
+	}
+	return encodeCert(leaf.Raw), nil
+}
+
+// HashCSR checks a certificate request as SignCSR does and returns the SHA-256
+// of its public key (SPKI), by which a device is known again.
+func HashCSR(csr []byte) ([sha256.Size]byte, error) {
+	req, err := parseCSR(csr)
+	if err != nil {
+		return [sha256.Size]byte{}, err
+	}
+	return sha256.Sum256(req.RawSubjectPublicKeyInfo), nil
+}
+
+func parseCSR(csr []byte) (*x509.CertificateRequest, error) {
 	if len(csr) > MaxCSR {
 		return nil, fmt.Errorf("%w: %d bytes are over the limit of %d", ErrBadCSR, len(csr), MaxCSR)
 	}
@@ -86,11 +109,7 @@ func (a *Authority) SignCSR(csr []byte, s Spec) ([]byte, error) {
 	if err := req.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("%w: its signature does not match its key", ErrBadCSR)
 	}
-	leaf, err := a.sign(s, req.PublicKey)
-	if err != nil {
-		return nil, err
-	}
-	return encodeCert(leaf.Raw), nil
+	return req, nil
 }
 
 // NewCSR makes a key and a certificate request for it, both PEM. The request

@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -38,6 +39,9 @@ func TestSignCSRTakesOnlyTheKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := leafOf(t, b)
+	if h, err := HashCSR(csr); err != nil || h != sha256.Sum256(c.RawSubjectPublicKeyInfo) {
+		t.Errorf("hash %x, %v", h, err)
+	}
 	p, err := Identity(c)
 	if err != nil {
 		t.Fatal(err)

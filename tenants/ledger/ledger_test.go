@@ -197,6 +197,9 @@ func TestSumsGroupsAndPages(t *testing.T) {
 	if seen != 25 {
 		t.Errorf("%d rows over all pages", seen)
 	}
+	if op := usage(t, s, Query{OperationID: rows[6].OperationID, Limit: 9}); len(op.Rows) != 2 || op.Totals.Requests != 1 {
+		t.Errorf("one operation: %+v", op)
+	}
 	part := usage(t, s, Query{TenantID: tenantA, From: rows[10].StartedAt, To: rows[5].StartedAt, Limit: 100})
 	if len(part.Rows) != 5 || part.Totals.Attempts != 5 {
 		t.Errorf("time span: %d rows, %d attempts", len(part.Rows), part.Totals.Attempts)

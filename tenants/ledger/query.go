@@ -20,9 +20,11 @@ type Query struct {
 	TenantID string
 	KeyID    string
 	DeviceID string
-	From, To time.Time
-	Limit    int    // rows; 0: none, only sums
-	After    string // Report.Next of the page before
+	// OperationID selects the attempts of one request.
+	OperationID string
+	From, To    time.Time
+	Limit       int    // rows; 0: none, only sums
+	After       string // Report.Next of the page before
 }
 
 // Report is what GET usage answers: sums over the whole selection, and a page
@@ -61,10 +63,11 @@ var ErrBadCursor = errors.New("not a cursor of this list")
 // maxRows bounds a page.
 const maxRows = 1000
 
-// where selects by tenant, key, device and time. The days are those that a
+// where selects by tenant, key, device, operation and time. The days are those that a
 // row of the time span can lie in: see dayOf.
 const where = ` where day between ($4::timestamptz at time zone 'UTC')::date - 1 and ($5::timestamptz at time zone 'UTC')::date + 1
 	and started_at >= $4 and started_at < $5
+	and ($6 = '' or operation_id = nullif($6, '')::uuid)
 	and ($1 = '' or tenant_id = nullif($1, '')::uuid) and ($2 = '' or key_id = $2) and ($3 = '' or device_id = nullif($3, '')::uuid)`
 
 const sums = `count(distinct operation_id), count(*), coalesce(sum(input_tokens), 0)::bigint, coalesce(sum(cached_tokens), 0)::bigint,
@@ -73,7 +76,7 @@ const sums = `count(distinct operation_id), count(*), coalesce(sum(input_tokens)
 // Usage answers a query, sums and rows as of one moment. The error wraps
 // ErrBadCursor when After is at fault.
 func (s *Store) Usage(ctx context.Context, q Query) (Report, error) {
-	for _, id := range []string{q.TenantID, q.DeviceID} {
+	for _, id := range []string{q.TenantID, q.DeviceID, q.OperationID} {
 		if _, err := uuid.Parse(id); id != "" && err != nil {
 			return Report{}, fmt.Errorf("read ledger: %.40q is not a UUID", id)
 		}
@@ -83,7 +86,7 @@ func (s *Store) Usage(ctx context.Context, q Query) (Report, error) {
 		return Report{}, fmt.Errorf("read ledger: %w", err)
 	}
 	r := Report{From: q.From.UTC(), To: q.To.UTC(), Groups: []Group{}, Rows: []tenants.UsageRecord{}}
-	args := []any{q.TenantID, q.KeyID, q.DeviceID, q.From, q.To}
+	args := []any{q.TenantID, q.KeyID, q.DeviceID, q.From, q.To, q.OperationID}
 	o := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, s.pool, o, func(tx pgx.Tx) error {
 		if err := tx.QueryRow(ctx, `select `+sums+` from weir.usage_ledger`+where, args...).Scan(r.Totals.into()...); err != nil {
@@ -97,8 +100,8 @@ func (s *Store) Usage(ctx context.Context, q Query) (Report, error) {
 			return err
 		}
 		rows, err = tx.Query(ctx, `select `+recordColumns+` from weir.usage_ledger`+where+`
-			and ($6::timestamptz is null or (started_at, attempt_id) < ($6, $7))
-			order by started_at desc, attempt_id desc limit $8`, append(args, at, id, min(q.Limit, maxRows))...)
+			and ($7::timestamptz is null or (started_at, attempt_id) < ($7, $8))
+			order by started_at desc, attempt_id desc limit $9`, append(args, at, id, min(q.Limit, maxRows))...)
 		if err != nil {
 			return err
 		}
