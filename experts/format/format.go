@@ -1,0 +1,137 @@
+// Package format reads expert loads and placements from the files of SGLang,
+// TensorRT-LLM, vllm-ascend and Weir, and writes placements for them. Files
+// come from elsewhere: no length, shape or name in them is trusted.
+package format
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/weirhq/weir/experts/load"
+	"github.com/weirhq/weir/experts/plan"
+)
+
+// Errors that callers tell apart.
+var (
+	// ErrFormat says that a file is not what it should be.
+	ErrFormat = errors.New("file cannot be read")
+	// ErrRule says that a placement breaks a rule of the engine it is for.
+	ErrRule = errors.New("engine would refuse the placement")
+)
+
+// MaxFile is the largest file that is read, in bytes.
+const MaxFile = 256 << 20
+
+// Loads are expert loads as read from a file.
+type Loads struct {
+	Source string // which format they came from
+	Counts load.Counts
+	// Layers is the model's layer of each row; nil means that rows are all
+	// hidden layers in order.
+	Layers []int
+	TopK   int // experts per token, 0 when the file does not say
+	Window *load.Window
+}
+
+// Layer is the model's layer of row r.
+func (l Loads) Layer(r int) int {
+	if l.Layers == nil {
+		return r
+	}
+	return l.Layers[r]
+}
+
+// ReadLoads reads a load file, or a folder of TensorRT-LLM statistics.
+func ReadLoads(path string) (Loads, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return Loads{}, fmt.Errorf("read loads: %w", err)
+	}
+	if st.IsDir() {
+		return readTRTLLM(path)
+	}
+	data, err := readFile(path)
+	if err != nil {
+		return Loads{}, err
+	}
+	l, err := ParseLoads(data)
+	if err != nil {
+		return Loads{}, fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	return l, nil
+}
+
+// readFile reads a regular file of at most MaxFile bytes.
+func readFile(path string) ([]byte, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("read file: %w", err)
+	}
+	if !st.Mode().IsRegular() || st.Size() > MaxFile {
+		return nil, fmt.Errorf("%s: %w: not a regular file of at most %d MiB", filepath.Base(path), ErrFormat, MaxFile>>20)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read file: %w", err)
+	}
+	return data, nil
+}
+
+// ParseLoads tells the format by its first bytes: a torch zip, else JSON.
+func ParseLoads(data []byte) (Loads, error) {
+	parse := parseLoadsJSON
+	if isZip(data) {
+		parse = parseTorchLoads
+	}
+	l, err := parse(data)
+	if err != nil {
+		return Loads{}, err
+	}
+	if err := l.Counts.Validate(); err != nil {
+		return Loads{}, err
+	}
+	if len(l.Counts.MoE()) == 0 {
+		return Loads{}, fmt.Errorf("%w: all loads are zero", ErrFormat)
+	}
+	if l.Layers != nil && !ascending(l.Layers, len(l.Counts)) {
+		return Loads{}, fmt.Errorf("%w: layer numbers %v do not name the %d rows in order", ErrFormat, l.Layers, len(l.Counts))
+	}
+	return l, nil
+}
+
+func ascending(ids []int, n int) bool {
+	return len(ids) == n && ids[0] >= 0 && ids[n-1] < 1<<20 && slices.IsSorted(ids) && len(slices.Compact(slices.Clone(ids))) == n
+}
+
+// Plan is a placement with what files say about its rows.
+type Plan struct {
+	plan.Placement
+	Layers []int // the model's layer of each row; nil means all in order
+	MoE    []int // rows that are MoE layers; nil means all
+	Hidden int   // hidden layers of the model, 0 means as many as rows
+}
+
+// Rows is the placement with one row per row of the loads, which may have
+// dense layers that the file leaves out; those rows are trivial.
+func (p Plan) Rows(l Loads) (plan.Placement, error) {
+	out := p.Placement
+	if p.Experts > l.Counts.Experts() {
+		return out, fmt.Errorf("%w: plan names expert %d, the loads have %d experts", ErrFormat, p.Experts-1, l.Counts.Experts())
+	}
+	out.Experts = l.Counts.Experts()
+	if len(p.Placement.Layers) != len(l.Counts) {
+		moe := l.Counts.MoE()
+		if len(p.Placement.Layers) != len(moe) {
+			return out, fmt.Errorf("%w: plan has %d layers, the loads have %d of which %d are MoE",
+				ErrFormat, len(p.Placement.Layers), len(l.Counts), len(moe))
+		}
+		out = plan.Trivial(len(l.Counts), out.Experts, out.Fleet)
+		for i, r := range moe {
+			out.Layers[r] = p.Placement.Layers[i]
+		}
+	}
+	return out, nil
+}
