@@ -53,6 +53,7 @@ type agent struct {
 	api    *local.Server
 
 	phase atomic.Value // string: "joining", "serving" or "draining"
+	began time.Time    // of serving; set before phase is
 }
 
 // Run joins if need be and serves until ctx ends, then drains. The error says
@@ -219,6 +220,7 @@ func (a *agent) serve(ctx context.Context, listener net.Listener) error {
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(listener) }()
+	a.began = time.Now()
 	a.phase.Store("serving")
 	a.log.Info("edge node serves", "url", "http://"+listener.Addr().String(), "device", a.id.DeviceID, "tenant", a.id.TenantID, "cloud", a.id.CloudURL)
 	var err error

@@ -34,6 +34,9 @@ type usageStatus struct {
 	Dropped  uint64 `json:"dropped"`
 }
 
+// settleTime is how long after the start a missing part is called starting.
+const settleTime = 10 * time.Second
+
 // status is ok when both tiers can answer, degraded when one can, unready when
 // none can or callers cannot be told apart.
 func (a *agent) status() status {
@@ -57,6 +60,10 @@ func (a *agent) status() status {
 	c := a.report.Counts()
 	s.Usage = &usageStatus{c.Queued, c.Sent, c.Rejected, c.Dropped}
 	up := link.State == uplink.Up
+	if (!ready || !up) && time.Since(a.began) < settleTime && phase == "serving" {
+		s.Phase = "starting"
+		return s // a part that is only slow to start is not a degraded one
+	}
 	switch {
 	case phase != "serving" || !known || (!ready && !up):
 	case ready && up:
