@@ -7,8 +7,11 @@ package runnertest
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/weirhq/weir/engine"
@@ -62,7 +65,7 @@ func New(o Options) *Runner {
 	}
 	def(&o.Context, 512)
 	def(&o.MaxSeqs, 8)
-	def(&o.MaxBatch, 64)
+	def(&o.MaxBatch, 128)
 	def(&o.KVTokens, o.Context*o.MaxSeqs)
 	o.KVBytesPerToken = max(o.KVBytesPerToken, 8)
 	return &Runner{o: o, seqs: make([][]engine.Token, o.MaxSeqs)}
@@ -71,19 +74,15 @@ func New(o Options) *Runner {
 // Info implements engine.Runner.
 func (r *Runner) Info() engine.Info {
 	return engine.Info{Name: r.o.Name, Arch: "toy", Layers: 1, Vocab: vocab, Context: r.o.Context, MaxSeqs: r.o.MaxSeqs,
-		MaxBatch: r.o.MaxBatch, KVTokens: r.o.KVTokens, KVBytesPerToken: r.o.KVBytesPerToken, BOS: BOS, EOS: EOS,
-		Fingerprint: engine.Fingerprint{Weights: "00", Runner: "toy/1", KV: "tokens"}}
+		MaxBatch: r.o.MaxBatch, KVTokens: r.o.KVTokens, KVBytesPerToken: r.o.KVBytesPerToken, BOS: BOS, EOS: EOS, Params: 1,
+		Fingerprint: engine.Fingerprint{Weights: strings.Repeat("0", 64), Runner: "toy/1", KV: "tokens"}}
 }
 
 // Tokens is how many tokens all sequences hold.
 func (r *Runner) Tokens() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := 0
-	for _, s := range r.seqs {
-		n += len(s)
-	}
-	return n
+	return r.total()
 }
 
 // Tokenize implements engine.Runner: one token per byte.
@@ -97,7 +96,7 @@ func (r *Runner) Tokenize(text string, _ bool) ([]engine.Token, error) {
 
 // Piece implements engine.Runner.
 func (r *Runner) Piece(dst []byte, t engine.Token) []byte {
-	if t < firstByte {
+	if t < firstByte || t >= vocab {
 		return dst
 	}
 	return append(dst, byte(t-firstByte))
@@ -154,14 +153,31 @@ func (r *Runner) Step(spans []engine.Span) ([][]float32, error) {
 	return rows, nil
 }
 
-func (r *Runner) check(spans []engine.Span) error {
-	batch, total := 0, 0
-	for _, s := range r.seqs {
-		total += len(s)
+// held returns the sequence, or an error for a number that none has.
+func (r *Runner) held(s engine.Seq) ([]engine.Token, error) {
+	if s < 0 || int(s) >= len(r.seqs) {
+		return nil, fmt.Errorf("runnertest: no sequence %d", s)
 	}
+	return r.seqs[s], nil
+}
+
+func (r *Runner) total() (n int) {
+	for _, s := range r.seqs {
+		n += len(s)
+	}
+	return n
+}
+
+func (r *Runner) check(spans []engine.Span) error {
+	batch := 0
 	seen := map[engine.Seq]bool{}
+	wrong := func(t engine.Token) bool { return t < 0 || t >= vocab }
 	for _, s := range spans {
-		if s.Seq < 0 || int(s.Seq) >= len(r.seqs) || seen[s.Seq] || s.Pos != len(r.seqs[s.Seq]) || len(s.Tokens) == 0 {
+		seq, err := r.held(s.Seq)
+		if err != nil {
+			return err
+		}
+		if seen[s.Seq] || s.Pos != len(seq) || len(s.Tokens) == 0 || slices.ContainsFunc(s.Tokens, wrong) {
 			return fmt.Errorf("runnertest: span of sequence %d at %d with %d tokens breaks the contract", s.Seq, s.Pos, len(s.Tokens))
 		}
 		if s.Pos+len(s.Tokens) > r.o.Context {
@@ -173,14 +189,14 @@ func (r *Runner) check(spans []engine.Span) error {
 	if batch > r.o.MaxBatch {
 		return fmt.Errorf("runnertest: %d tokens in a step, at most %d", batch, r.o.MaxBatch)
 	}
-	if total+batch > r.o.KVTokens {
+	if r.total()+batch > r.o.KVTokens {
 		return fmt.Errorf("runnertest: %w", engine.ErrKVFull)
 	}
 	return nil
 }
 
 // logits fills row from a hash of the sequence. Printable ASCII and EOS get
-// values from 0 to 8, other bytes about -20.
+// values from 0 to 8 (EOS slightly more), other bytes about -20.
 func (r *Runner) logits(row []float32, seq []engine.Token) {
 	h := uint64(0xcbf29ce484222325)
 	for _, t := range seq {
@@ -191,6 +207,8 @@ func (r *Runner) logits(row []float32, seq []engine.Token) {
 		row[t] = float32(x>>40) / (1 << 21)
 		if b := t - firstByte; (b < ' ' || b > '~') && t != int(EOS) || t == int(EOS) && r.o.Endless {
 			row[t] -= 28
+		} else if t == int(EOS) {
+			row[t] += 0.3 // answers of about 20 tokens
 		}
 	}
 }
@@ -205,10 +223,15 @@ func mix(x uint64) uint64 { // splitmix64's finalizer
 func (r *Runner) Copy(dst, src engine.Seq, n int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.seqs[dst]) != 0 || n > len(r.seqs[src]) {
+	to, err1 := r.held(dst)
+	from, err2 := r.held(src)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	if len(to) != 0 || n < 0 || n > len(from) || dst == src {
 		return fmt.Errorf("runnertest: copy of %d tokens from %d into %d", n, src, dst)
 	}
-	r.seqs[dst] = slices.Clone(r.seqs[src][:n])
+	r.seqs[dst] = slices.Clone(from[:n])
 	return nil
 }
 
@@ -216,43 +239,56 @@ func (r *Runner) Copy(dst, src engine.Seq, n int) error {
 func (r *Runner) Forget(s engine.Seq, n int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n < len(r.seqs[s]) {
-		r.seqs[s] = r.seqs[s][:n]
+	seq, err := r.held(s)
+	if err != nil || n < 0 {
+		return errors.Join(err, fmt.Errorf("runnertest: forget sequence %d from %d", s, n))
 	}
+	r.seqs[s] = seq[:min(n, len(seq))]
 	return nil
 }
 
-const magic = "toykv1\x00\x00"
+// Exported KV: magic, CRC-32 of the rest, then per token its number and zeros.
+const magic = "toykv/1\x00"
 
 // ExportKV implements engine.Runner.
 func (r *Runner) ExportKV(dst []byte, s engine.Seq) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	dst = append(dst, magic...)
-	for _, t := range r.seqs[s] {
-		at := len(dst)
-		dst = append(dst, make([]byte, r.o.KVBytesPerToken)...)
-		binary.LittleEndian.PutUint64(dst[at:], mix(uint64(t)))
-		binary.LittleEndian.PutUint32(dst[at:], uint32(t))
+	seq, err := r.held(s)
+	if err != nil {
+		return dst, err
 	}
-	return dst, nil
+	body := make([]byte, len(seq)*r.o.KVBytesPerToken)
+	for i, t := range seq {
+		binary.LittleEndian.PutUint32(body[i*r.o.KVBytesPerToken:], uint32(t))
+	}
+	dst = binary.LittleEndian.AppendUint32(append(dst, magic...), crc32.ChecksumIEEE(body))
+	return append(dst, body...), nil
 }
 
 // ImportKV implements engine.Runner.
 func (r *Runner) ImportKV(s engine.Seq, data []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	body, ok := bytes.CutPrefix(data, []byte(magic))
-	if !ok || len(body)%r.o.KVBytesPerToken != 0 || len(r.seqs[s]) != 0 {
-		return 0, fmt.Errorf("runnertest: %d bytes into sequence %d: %w", len(data), s, engine.ErrKVFormat)
+	seq, err := r.held(s)
+	if err != nil {
+		return 0, err
 	}
-	var seq []engine.Token
-	for ; len(body) > 0; body = body[r.o.KVBytesPerToken:] {
-		t := engine.Token(binary.LittleEndian.Uint32(body))
-		if t < 0 || t >= vocab || uint32(mix(uint64(t))>>32) != binary.LittleEndian.Uint32(body[4:]) {
-			return 0, fmt.Errorf("runnertest: token %d: %w", t, engine.ErrKVFormat)
-		}
-		seq = append(seq, t)
+	if len(seq) != 0 {
+		return 0, fmt.Errorf("runnertest: import into sequence %d, which is in use", s)
+	}
+	body, ok := bytes.CutPrefix(data, []byte(magic))
+	if !ok || len(body) < 4 || (len(body)-4)%r.o.KVBytesPerToken != 0 || crc32.ChecksumIEEE(body[4:]) != binary.LittleEndian.Uint32(body) {
+		return 0, fmt.Errorf("runnertest: %d bytes: %w", len(data), engine.ErrKVFormat)
+	}
+	for body = body[4:]; len(body) > 0; body = body[r.o.KVBytesPerToken:] {
+		seq = append(seq, engine.Token(binary.LittleEndian.Uint32(body)))
+	}
+	switch {
+	case len(seq) > r.o.Context:
+		return 0, fmt.Errorf("runnertest: %d tokens in a context of %d: %w", len(seq), r.o.Context, engine.ErrKVFormat)
+	case r.total()+len(seq) > r.o.KVTokens:
+		return 0, fmt.Errorf("runnertest: %w", engine.ErrKVFull)
 	}
 	r.seqs[s] = seq
 	return len(seq), nil
