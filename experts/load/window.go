@@ -50,6 +50,29 @@ func (w Window) Distortion() float64 {
 	return moved / sum
 }
 
+// Planned is the load that placement should plan for. routed is the part of
+// flexible demand that routing levels out over experts: 0 without routing, at
+// most 1. Rigid demand stays where the gate wants it, so replicas must serve
+// it; what routing levels needs no replicas.
+func (w Window) Planned(routed float64) Counts {
+	if w.Rigid == nil || routed <= 0 {
+		return w.Demand
+	}
+	out := w.Demand.Clone()
+	for l, row := range out {
+		level := 0.0
+		for e := range row {
+			flex := routed * max(0, row[e]-w.Rigid[l][e])
+			row[e] -= flex
+			level += flex / float64(len(row))
+		}
+		for e := range row {
+			row[e] += level
+		}
+	}
+	return out
+}
+
 // Validate checks that all counts of the window are sound and of one shape.
 func (w Window) Validate() error {
 	if err := w.Demand.Validate(); err != nil {
@@ -167,6 +190,15 @@ func (a *Average) Add(c Counts, tokens int64) error {
 		}
 	}
 	return nil
+}
+
+// Clone copies a.
+func (a *Average) Clone() *Average {
+	c := *a
+	if a.mean != nil {
+		c.mean, c.square = a.mean.Clone(), a.square.Clone()
+	}
+	return &c
 }
 
 // Mean is the expected load per token plus z standard deviations between
