@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,9 @@ import (
 
 // MaxSeqs is llama.cpp's bound on sequences in one context (LLAMA_MAX_SEQ).
 const MaxSeqs = 256
+
+// maxThreads is ggml's bound (GGML_MAX_N_THREADS).
+const maxThreads = 512
 
 // Options say which model to load and how much of the machine it may use.
 // Zero values take the defaults.
@@ -142,9 +146,8 @@ func (r *Runner) open(o Options, sum, version string) error {
 	r.fit(&o)
 	o.KVTokens = min(o.KVTokens, o.MaxSeqs*o.Context)
 	r.shared = o.shared()
-	if o.MaxSeqs > MaxSeqs || o.MaxSeqs < 1 || o.MaxBatch < 1 || o.KVTokens < o.Context || o.Context < 1 {
-		return fmt.Errorf("model %s: sequences 1 to %d, batch from 1, KV tokens at least the context: got %d, %d, %d for context %d",
-			o.Name, MaxSeqs, o.MaxSeqs, o.MaxBatch, o.KVTokens, o.Context)
+	if err := o.check(); err != nil {
+		return fmt.Errorf("model %s: %w", o.Name, err)
 	}
 	ctx, err := llama.InitFromModel(r.model, contextParams(o))
 	if err != nil {
@@ -185,6 +188,25 @@ func (r *Runner) fit(o *Options) {
 	if o.Threads == 0 {
 		o.Threads = 1
 	}
+}
+
+// check refuses sizes that llama.cpp would take for something else.
+func (o Options) check() error {
+	for _, v := range []struct {
+		what       string
+		n, lo, top int
+	}{
+		{"threads", o.Threads, 1, maxThreads},
+		{"sequences", o.MaxSeqs, 1, MaxSeqs},
+		{"tokens of context", o.Context, 1, math.MaxInt32 / MaxSeqs},
+		{"tokens in a batch", o.MaxBatch, 1, 1 << 16},
+		{"KV tokens", o.KVTokens, o.Context, math.MaxInt32},
+	} {
+		if v.n < v.lo || v.n > v.top {
+			return fmt.Errorf("%d %s: want %d to %d", v.n, v.what, v.lo, v.top)
+		}
+	}
+	return nil
 }
 
 // shared tells whether the sequences share one KV buffer.
