@@ -6,7 +6,7 @@ import "fmt"
 type Report struct {
 	Lost            float64 // share of the top-k's score mass given up
 	Changed         float64 // share of tokens routed otherwise
-	Rigid           float64 // share of tokens without a choice
+	Rigid           float64 // share of load without a choice, see Outcome
 	Before, After   float64 // imbalance (max/mean) of experts
 	Tokens, Experts int
 }
@@ -44,9 +44,7 @@ func Measure(spec Spec, p Params, scores [][]float32, bias []float32) (Report, e
 		if out.Changed {
 			rep.Changed++
 		}
-		if out.Rigid {
-			rep.Rigid++
-		}
+		rep.Rigid += float64(out.Rigid)
 	}
 	n := float64(len(scores))
 	rep.Changed /= n

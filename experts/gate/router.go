@@ -31,8 +31,10 @@ type Outcome struct {
 	Mass float32 // share of all score mass that the model's own top-k carry
 	Next float32 // (k+1)-th selection score over the k-th, 0 where undefined
 	Lost float32 // part of the top-k's score mass given up, in [0, 1]
-	// Rigid tokens had no choice: high mass, or nobody else in the pool.
-	Rigid   bool
+	// Rigid is the share of the token's k experts that the rule leaves no
+	// choice about, in [0, 1]: 1 where the pool is the top-k, 0 where it is
+	// twice as large.
+	Rigid   float32
 	Changed bool // the selection is not the model's own
 }
 
@@ -144,7 +146,7 @@ func (r *Router) Route(layer int, sel []int32, scores, bias []float32) (chosen, 
 			n++
 		}
 	}
-	out.Rigid = n == k
+	out.Rigid = max(0, 1-float32(n-k)/float32(k))
 	sel = append(sel[:0], r.own...)
 	if n > k {
 		sel = s.lightest(sel[:0], r.pool[:n], k)
@@ -249,3 +251,8 @@ func sortByScore(sel []int32, score []float32) {
 // Counters are the loads of a layer as the router counts them; the slice is
 // the router's own.
 func (r *Router) Counters(layer int) []float64 { return r.layers[layer].counter }
+
+// DeviceLoads are tokens per device of a placed layer, as the router sends
+// them: each to the least loaded device that holds the expert. The slice is
+// the router's own; nil without placement.
+func (r *Router) DeviceLoads(layer int) []float64 { return r.layers[layer].device }

@@ -70,8 +70,8 @@ func TestRecorder(t *testing.T) {
 	r := NewRecorder(Decode, 2, 4, 2)
 	r.Tokens(40)
 	for range 40 {
-		r.Token(0, []int32{0, 1}, []int32{0, 2}, false)
-		r.Token(1, []int32{2, 3}, []int32{2, 3}, true)
+		r.Token(0, []int32{0, 1}, []int32{0, 2}, 0)
+		r.Token(1, []int32{2, 3}, []int32{2, 3}, 1)
 		r.Shape(1, 0.9, 0.2)
 	}
 	w := r.Take()
@@ -87,6 +87,12 @@ func TestRecorder(t *testing.T) {
 	if w.Shapes[1].Tokens() != 40 || w.Shapes[1].FlatShare(0.8) != 0 || w.Shapes[1].FlatShare(0.95) != 1 {
 		t.Errorf("shape: %+v", w.Shapes[1])
 	}
+	if c, level := w.Planned(1); Sum(c[0]) != 0 || level[0] != 80 || c[1][3] != 40 || level[1] != 0 {
+		t.Errorf("planned %v and %v: layer 0 is flexible, layer 1 rigid", c, level)
+	}
+	if c, level := w.Planned(0); c[0][0] != 40 || level[0] != 0 {
+		t.Errorf("planned without routing %v and %v", c, level)
+	}
 	next := r.Take()
 	if next.Tokens != 0 || Sum(next.Demand[0]) != 0 || w.Demand[0][1] != 40 {
 		t.Error("a taken window is not independent of the next")
@@ -96,7 +102,7 @@ func TestRecorder(t *testing.T) {
 func TestRecorderDoesNotAllocate(t *testing.T) {
 	r := NewRecorder(Decode, 1, 8, 2)
 	sel := []int32{1, 2}
-	if n := testing.AllocsPerRun(100, func() { r.Token(0, sel, sel, true); r.Shape(0, 0.5, 0.5) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { r.Token(0, sel, sel, 1); r.Shape(0, 0.5, 0.5) }); n != 0 {
 		t.Errorf("%v allocations per token", n)
 	}
 }

@@ -24,7 +24,7 @@ type Window struct {
 	Tokens int64  `json:"tokens"` // tokens through each layer
 	Demand Counts `json:"demand"` // what the gate's own top-k asked for
 	Served Counts `json:"served"` // what ran, after any re-routing
-	// Rigid is the part of Demand whose tokens left the router no choice.
+	// Rigid is the part of Demand that left the router no choice.
 	// Nil says that nothing is known, then all demand counts as rigid.
 	Rigid  Counts  `json:"rigid,omitempty"`
 	Shapes []Shape `json:"shapes,omitempty"`
@@ -50,27 +50,24 @@ func (w Window) Distortion() float64 {
 	return moved / sum
 }
 
-// Planned is the load that placement should plan for. routed is the part of
-// flexible demand that routing levels out over experts: 0 without routing, at
-// most 1. Rigid demand stays where the gate wants it, so replicas must serve
-// it; what routing levels needs no replicas.
-func (w Window) Planned(routed float64) Counts {
+// Planned splits demand into what placement has to plan for, by expert, and
+// what routing levels out over devices, by layer. routed is how much of the
+// flexible demand routing can level: 0 without routing, at most 1. Rigid demand
+// stays where the gate wants it, so replicas must serve it.
+func (w Window) Planned(routed float64) (Counts, []float64) {
+	level := make([]float64, len(w.Demand))
 	if w.Rigid == nil || routed <= 0 {
-		return w.Demand
+		return w.Demand, level
 	}
 	out := w.Demand.Clone()
 	for l, row := range out {
-		level := 0.0
 		for e := range row {
 			flex := routed * max(0, row[e]-w.Rigid[l][e])
 			row[e] -= flex
-			level += flex / float64(len(row))
-		}
-		for e := range row {
-			row[e] += level
+			level[l] += flex
 		}
 	}
-	return out
+	return out, level
 }
 
 // Validate checks that all counts of the window are sound and of one shape.
@@ -125,9 +122,9 @@ func (r *Recorder) Tokens(n int) { r.tokens += int64(n) }
 func (r *Recorder) Pending() int64 { return r.tokens }
 
 // Token counts one token of one layer: the gate's own choice, what was served
-// instead (the same slice without re-routing), and whether the scores left the
-// router no choice.
-func (r *Recorder) Token(layer int, demand, served []int32, rigid bool) {
+// instead (the same slice without re-routing), and the share of its experts
+// that the scores left no choice about, 1 without re-routing.
+func (r *Recorder) Token(layer int, demand, served []int32, rigid float32) {
 	d, s := r.demand[layer], r.served[layer]
 	for _, e := range demand {
 		d[e]++
@@ -135,11 +132,9 @@ func (r *Recorder) Token(layer int, demand, served []int32, rigid bool) {
 	for _, e := range served {
 		s[e]++
 	}
-	if rigid {
-		row := r.rigid[layer]
-		for _, e := range demand {
-			row[e]++
-		}
+	row := r.rigid[layer]
+	for _, e := range demand {
+		row[e] += float64(rigid)
 	}
 }
 

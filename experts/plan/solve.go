@@ -16,6 +16,10 @@ const (
 type Problem struct {
 	Loads [][]float64 // [layer][expert], tokens; rows of zeros are dense layers
 	Fleet Fleet
+	// Level is load per layer, in tokens, that token routing spreads over
+	// devices as it likes; nil means none. It fills up the less loaded devices,
+	// so a device may carry as much of Loads as an even share of both.
+	Level []float64
 
 	// Old is the placement in force, nil for none. It may have been made for
 	// other devices: one that is gone has no slots in Fleet.
@@ -126,6 +130,14 @@ func (p Problem) check() error {
 			}
 		}
 	}
+	if p.Level != nil && len(p.Level) != len(p.Loads) {
+		return fmt.Errorf("%w: %d levels for %d layers", ErrLoad, len(p.Level), len(p.Loads))
+	}
+	for l, x := range p.Level {
+		if !(x >= 0 && x <= 1<<53) || p.Objective == Activated && x > 0 {
+			return fmt.Errorf("%w: level %v of layer %d (tokens only)", ErrLoad, x, l)
+		}
+	}
 	if p.Objective == Activated && (p.StepTokens < 1 || p.TopK < 1) {
 		return fmt.Errorf("%w: objective activated needs tokens per step and experts per token", ErrLoad)
 	}
@@ -148,8 +160,8 @@ func (p Problem) expired(res Result) (Result, error) {
 	old.Fleet = p.Fleet
 	for l := range p.Loads {
 		w := p.weights(l)
-		ir := old.Imbalance(l, w)
-		res.Layers[l] = LayerResult{Before: ir, After: ir, Bound: relative(Bound(w, p.Fleet), w, p.Fleet)}
+		ir := p.levelled(l, w, old.Imbalance(l, w))
+		res.Layers[l] = LayerResult{Before: ir, After: ir, Bound: p.levelled(l, w, relative(Bound(w, p.Fleet), w, p.Fleet))}
 	}
 	res.Placement, res.Expired = old, true
 	return res, nil
@@ -161,6 +173,24 @@ func (p Problem) weights(l int) []float64 {
 		return activation(p.Loads[l], p.StepTokens, p.TopK)
 	}
 	return p.Loads[l]
+}
+
+// levelled is the imbalance when routing spreads Level: the busiest device
+// against an even share of all load.
+func (p Problem) levelled(l int, w []float64, imbalance float64) float64 {
+	if p.Level == nil {
+		return imbalance
+	}
+	return Levelled(imbalance, sum(w), p.Level[l])
+}
+
+// Levelled is the imbalance of a layer whose placed load is out of balance by
+// imbalance, when routing levels out more load of the given amount.
+func Levelled(imbalance, placed, level float64) float64 {
+	if level <= 0 {
+		return imbalance
+	}
+	return max(1, imbalance*placed/(placed+level))
 }
 
 // relative turns a device time into an imbalance.
@@ -200,25 +230,30 @@ func newSolver(p Problem, moe int) *solver {
 func (s *solver) layer(l int) ([]int, LayerResult, error) {
 	w, f := s.p.weights(l), s.p.Fleet
 	bound := Bound(w, f)
-	lr := LayerResult{Before: 1, After: 1, Bound: relative(bound, w, f)}
+	lr := LayerResult{Before: 1, After: 1, Bound: s.p.levelled(l, w, relative(bound, w, f))}
 	goal := bound * (1 + enough)
-	if total := sum(w); total > 0 && s.p.Target > 1 {
-		goal = max(goal, s.p.Target*total/f.Capacity())
+	if total := sum(w); total > 0 {
+		if s.p.Level != nil {
+			total += s.p.Level[l]
+		}
+		if target := max(1, s.p.Target); target > 1 || s.p.Level != nil {
+			goal = max(goal, target*total/f.Capacity())
+		}
 	}
 	row, err := s.place(l, w, goal)
 	if err != nil {
 		return nil, lr, err
 	}
 	one := Placement{Experts: len(w), Fleet: f, Layers: [][]int{row}}
-	lr.After = one.Imbalance(0, w)
+	lr.After = s.p.levelled(l, w, one.Imbalance(0, w))
 	if s.p.Old == nil {
-		lr.Before = Trivial(1, len(w), f).Imbalance(0, w)
+		lr.Before = s.p.levelled(l, w, Trivial(1, len(w), f).Imbalance(0, w))
 		return row, lr, nil
 	}
 	old := s.oldLayer(l)
 	if lr.Before = math.Inf(1); old.Fleet.same(f) {
 		old.Fleet = f
-		lr.Before = old.Imbalance(0, w)
+		lr.Before = s.p.levelled(l, w, old.Imbalance(0, w))
 		if lr.Before <= lr.After && one.Duplicates() == old.Duplicates() {
 			// Nothing won: stay.
 			row, lr.After = old.Layers[0], lr.Before

@@ -106,7 +106,7 @@ type State struct {
 	streak     int
 	cooldown   int // windows left
 	rest       int // next cool-down, doubled by a bad move
-	recent     *load.Average
+	recent     *recent
 	pending    *pending
 }
 
@@ -149,19 +149,18 @@ func Decide(c Config, s State, o Observation) (State, Decision) {
 		d.Reason = TooFewTokens
 		return s, d
 	}
-	loads := c.planned(w)
-	now := imbalances(s.Placement, loads)
-	moe := load.Counts(loads).MoE()
-	sum := load.Summarise(now, moe)
+	f := c.demand(w)
+	now := f.imbalances(s.Placement)
+	sum := load.Summarise(now, f.moe)
 	d.Now, d.Worst = sum.Mean, sum.Max
 	if s.pending != nil {
-		return c.verify(s, loads, moe, &d), d
+		return c.verify(s, f, &d), d
 	}
 	if o.Busy {
 		d.Reason = EngineBusy
 		return s, d
 	}
-	s, earlier := s.remember(c, loads, w.Tokens, sum.Mean > c.Start)
+	s, earlier := s.remember(c, f, w.Tokens, sum.Mean > c.Start)
 	if !o.Trigger {
 		if d.Reason = s.wait(c, sum.Mean); d.Reason != "" {
 			s.cooldown = max(0, s.cooldown-1)
@@ -169,10 +168,10 @@ func Decide(c Config, s State, o Observation) (State, Decision) {
 		}
 	}
 	if earlier == nil {
-		earlier = loads
+		earlier = &f
 	}
 	s.cooldown = max(0, s.cooldown-1)
-	next := c.candidate(s, earlier, loads, now, &d)
+	next := c.candidate(s, *earlier, f, now, &d)
 	if d.Action == Stay {
 		return s, d
 	}
@@ -182,38 +181,75 @@ func Decide(c Config, s State, o Observation) (State, Decision) {
 	return s.moved(c, next, sum.Mean-d.Target), d
 }
 
-// planned is the window's load in terms of what placement should serve.
-func (c Config) planned(w load.Window) [][]float64 { return w.Planned(c.Routed) }
+// demand is a load as placement sees it: by expert, and what routing levels
+// out, by layer.
+type demand struct {
+	loads load.Counts
+	level []float64
+	moe   []int
+}
 
-func imbalances(p plan.Placement, loads [][]float64) []float64 {
-	out := make([]float64, len(loads))
-	for l, row := range loads {
-		out[l] = p.Imbalance(l, row)
+func (c Config) demand(w load.Window) demand {
+	loads, level := w.Planned(c.Routed)
+	return demand{loads, level, w.Demand.MoE()}
+}
+
+func (f demand) imbalances(p plan.Placement) []float64 {
+	out := make([]float64, len(f.loads))
+	for l, row := range f.loads {
+		out[l] = plan.Levelled(p.Imbalance(l, row), load.Sum(row), f.level[l])
 	}
 	return out
+}
+
+// total is all load of a layer.
+func (f demand) total(l int) float64 { return load.Sum(f.loads[l]) + f.level[l] }
+
+// recent is what was seen lately, as rates per token.
+type recent struct {
+	loads, level *load.Average
+}
+
+func newRecent(halfLife int64) *recent {
+	return &recent{load.NewAverage(halfLife), load.NewAverage(halfLife)}
+}
+
+func (r *recent) add(f demand, tokens int64) error {
+	if err := r.loads.Add(f.loads, tokens); err != nil {
+		return err
+	}
+	return r.level.Add(load.Counts{f.level}, tokens)
+}
+
+// mean is nil before any window.
+func (r *recent) mean(z float64) *demand {
+	loads := r.loads.Mean(z)
+	if loads == nil {
+		return nil
+	}
+	return &demand{loads, r.level.Mean(0)[0], loads.MoE()}
 }
 
 // remember folds the window into the recent load and returns what that was
 // before. The first skewed window starts anew: what came before is another
 // regime.
-func (s State) remember(c Config, loads [][]float64, tokens int64, skewed bool) (State, [][]float64) {
+func (s State) remember(c Config, f demand, tokens int64, skewed bool) (State, *demand) {
 	first := skewed && s.streak == 0
 	s.streak++
 	if !skewed {
 		s.streak = 0
 	}
-	if s.recent == nil || first {
-		s.recent = load.NewAverage(c.HalfLife)
-	} else {
-		s.recent = s.recent.Clone()
+	next := newRecent(c.HalfLife)
+	if s.recent != nil && !first {
+		next = &recent{s.recent.loads.Clone(), s.recent.level.Clone()}
 	}
-	earlier := s.recent.Mean(c.Z)
-	if err := s.recent.Add(loads, tokens); err != nil {
+	earlier := next.mean(c.Z)
+	if err := next.add(f, tokens); err != nil {
 		// Another model shape: start over with what is served now.
-		s.recent = load.NewAverage(c.HalfLife)
-		_ = s.recent.Add(loads, tokens)
-		earlier = nil
+		next, earlier = newRecent(c.HalfLife), nil
+		_ = next.add(f, tokens)
 	}
+	s.recent = next
 	return s, earlier
 }
 
@@ -251,11 +287,11 @@ func (s State) Failed(c Config) State {
 // verify judges a move on windows that came after it: both placements are
 // compared on the same loads, so that a change of traffic is not taken for a
 // bad move. Nothing else happens meanwhile, not even when triggered.
-func (c Config) verify(s State, loads [][]float64, moe []int, d *Decision) State {
+func (c Config) verify(s State, f demand, d *Decision) State {
 	p := *s.pending
 	p.windows++
 	p.after += d.Now
-	p.before += load.Summarise(imbalances(p.previous, loads), moe).Mean
+	p.before += load.Summarise(f.imbalances(p.previous), f.moe).Mean
 	s.cooldown = max(0, s.cooldown-1)
 	if p.windows < c.VerifyAfter {
 		s.pending, d.Reason = &p, Verifying
@@ -294,22 +330,21 @@ func (s State) punish(c Config) State {
 // candidate plans on the earlier windows and judges on the fresh one: what
 // does not help there was noise. It sets d.Action to Move where the plan is
 // worth its cost.
-func (c Config) candidate(s State, earlier, fresh [][]float64, now []float64, d *Decision) plan.Placement {
-	r, err := plan.Solve(plan.Problem{Loads: earlier, Fleet: s.Placement.Fleet, Old: &s.Placement, Moves: c.Moves,
+func (c Config) candidate(s State, earlier, fresh demand, now []float64, d *Decision) plan.Placement {
+	r, err := plan.Solve(plan.Problem{Loads: earlier.loads, Level: earlier.level, Fleet: s.Placement.Fleet, Old: &s.Placement, Moves: c.Moves,
 		Objective: c.Objective, StepTokens: c.StepTokens, Work: c.Work})
 	if err != nil {
 		d.Reason = PlanFailed
 		return s.Placement
 	}
 	next := c.withinBudget(s.Placement, r, fresh, now)
-	after := imbalances(next, fresh)
-	moe := load.Counts(fresh).MoE()
-	d.Target = load.Summarise(after, moe).Mean
-	bounds := make([]float64, len(fresh))
-	for l := range fresh {
+	after := fresh.imbalances(next)
+	d.Target = load.Summarise(after, fresh.moe).Mean
+	bounds := make([]float64, len(after))
+	for l := range bounds {
 		bounds[l] = r.Layers[l].Bound
 	}
-	d.Bound = load.Summarise(bounds, moe).Mean
+	d.Bound = load.Summarise(bounds, fresh.moe).Mean
 	d.Transfers = len(next.Transfers(s.Placement))
 	for l := range next.Layers {
 		if !slices.Equal(next.Layers[l], s.Placement.Layers[l]) {
@@ -331,7 +366,7 @@ func (c Config) candidate(s State, earlier, fresh [][]float64, now []float64, d 
 
 // withinBudget keeps the layers that win most per byte, within the round's
 // layers and bytes; the others stay as they are.
-func (c Config) withinBudget(old plan.Placement, r plan.Result, fresh [][]float64, now []float64) plan.Placement {
+func (c Config) withinBudget(old plan.Placement, r plan.Result, fresh demand, now []float64) plan.Placement {
 	next := old
 	next.Layers = slices.Clone(old.Layers)
 	type gain struct {
@@ -339,9 +374,10 @@ func (c Config) withinBudget(old plan.Placement, r plan.Result, fresh [][]float6
 		perMove      float64
 	}
 	var gains []gain
+	after := fresh.imbalances(r.Placement)
 	for _, l := range r.MoE {
 		moves := r.Layers[l].Moves
-		drop := (now[l] - r.Placement.Imbalance(l, fresh[l])) * load.Sum(fresh[l])
+		drop := (now[l] - after[l]) * fresh.total(l)
 		if moves > 0 && drop > 0 {
 			gains = append(gains, gain{l, moves, drop / float64(moves)})
 		}
@@ -368,11 +404,11 @@ func (c Config) withinBudget(old plan.Placement, r plan.Result, fresh [][]float6
 }
 
 // worth is the seconds that the move saves over its horizon and what it costs.
-func (c Config) worth(fresh [][]float64, now, after []float64, f plan.Fleet, transfers int) (saved, cost float64) {
+func (c Config) worth(fresh demand, now, after []float64, f plan.Fleet, transfers int) (saved, cost float64) {
 	perToken := 0.0 // busiest device's share of work per token, over all layers
 	total := 0.0
-	for l, row := range fresh {
-		sum := load.Sum(row)
+	for l := range fresh.loads {
+		sum := fresh.total(l)
 		total = max(total, sum)
 		perToken += (now[l] - after[l]) * sum / f.Capacity()
 	}

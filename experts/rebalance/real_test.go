@@ -147,7 +147,7 @@ func TestDomainShift(t *testing.T) {
 			rng := rand.New(rand.NewPCG(5, 6))
 			c, s := Default(), NewState(solved(t, a, 8, 8))
 			c.Cooldown = 3
-			stay := load.Summarise(imbalances(s.Placement, b), b.MoE()).Mean
+			stay := meanImbalance(s.Placement, b)
 			transfers := 0
 			for range 20 {
 				var d Decision
@@ -156,11 +156,16 @@ func TestDomainShift(t *testing.T) {
 					transfers += d.Transfers
 				}
 			}
-			got := load.Summarise(imbalances(s.Placement, b), b.MoE()).Mean
+			got := meanImbalance(s.Placement, b)
 			t.Logf("%s to %s: staying put %.3f, with %d transfers %.3f", from, to, stay, transfers, got)
 			if stay > 1.15 && got > 1+(stay-1)*0.5 {
 				t.Errorf("%s to %s: imbalance %.3f, staying put %.3f", from, to, got, stay)
 			}
 		}
 	}
+}
+
+func meanImbalance(p plan.Placement, loads load.Counts) float64 {
+	f := demand{loads, make([]float64, len(loads)), loads.MoE()}
+	return load.Summarise(f.imbalances(p), f.moe).Mean
 }
