@@ -69,8 +69,8 @@ func FindLibrary(flag string, getenv func(string) string) (string, error) {
 func defaultDirs(getenv func(string) string) []string {
 	var dirs []string
 	if exe, err := os.Executable(); err == nil {
-		if real, err := filepath.EvalSymlinks(exe); err == nil {
-			exe = real
+		if target, err := filepath.EvalSymlinks(exe); err == nil {
+			exe = target
 		}
 		dirs = append(dirs, filepath.Join(filepath.Dir(filepath.Dir(exe)), "lib"))
 	}
