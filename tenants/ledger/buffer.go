@@ -21,6 +21,7 @@ type BufferOptions struct {
 	Capacity int           // rows held while the database is away; 100,000
 	Batch    int           // rows per write; 1,000
 	Every    time.Duration // between writes; 200 ms
+	Timeout  time.Duration // of one write, as a database may hang; 10 s
 	Final    time.Duration // for the last write at the end; 3 s
 	Log      *slog.Logger
 }
@@ -57,6 +58,9 @@ func NewBuffer(o BufferOptions) *Buffer {
 	}
 	if o.Every <= 0 {
 		o.Every = 200 * time.Millisecond
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 10 * time.Second
 	}
 	if o.Final <= 0 {
 		o.Final = 3 * time.Second
@@ -131,7 +135,7 @@ func (b *Buffer) Flush(ctx context.Context) error {
 		if len(batch) == 0 {
 			return nil
 		}
-		res, err := b.o.Sink.Insert(ctx, batch)
+		res, err := b.insert(ctx, batch)
 		if errors.Is(err, ErrBadRow) {
 			res, err = b.singly(ctx, batch)
 		}
@@ -145,12 +149,18 @@ func (b *Buffer) Flush(ctx context.Context) error {
 	}
 }
 
+func (b *Buffer) insert(ctx context.Context, rows []tenants.UsageRecord) (Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.o.Timeout)
+	defer cancel()
+	return b.o.Sink.Insert(ctx, rows)
+}
+
 // singly writes the rows of a batch one by one, dropping those that can never
 // be written: one bad row must not hold up the others for ever. An error ends
 // it; rows that are in by then are duplicates at the next try.
 func (b *Buffer) singly(ctx context.Context, batch []tenants.UsageRecord) (sum Result, err error) {
 	for i := range batch {
-		res, err := b.o.Sink.Insert(ctx, batch[i:i+1])
+		res, err := b.insert(ctx, batch[i:i+1])
 		if errors.Is(err, ErrBadRow) {
 			b.o.Log.Error("usage row dropped", "attempt", batch[i].AttemptID, "error", err)
 			b.mu.Lock()

@@ -86,7 +86,7 @@ func (s *Store) CreateTenant(ctx context.Context, n NewTenant) (Tenant, error) {
 		return Tenant{}, wrap("create tenant", err)
 	}
 	return one(ctx, s, "create tenant", scanTenant,
-		`insert into weir.tenants (id, name, weight, strict) values ($1, $2, coalesce($3, 1), $4) returning `+tenantColumns,
+		`insert into weir.tenants (id, name, weight, strict) values ($1, $2, coalesce($3::double precision, 1), $4) returning `+tenantColumns,
 		id, n.Name, n.Weight, n.Strict)
 }
 

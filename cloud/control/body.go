@@ -1,0 +1,141 @@
+package control
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/tenants"
+	"github.com/weirhq/weir/tenants/ledger"
+	"github.com/weirhq/weir/tenants/store"
+)
+
+// maxBody bounds the bodies of the admin API and of joins.
+const maxBody = 64 << 10
+
+// readBody reads at most limit bytes of JSON.
+func readBody(c *gin.Context, limit int64) ([]byte, error) {
+	if t, _, err := mime.ParseMediaType(c.GetHeader("Content-Type")); err != nil || t != "application/json" {
+		return nil, &openai.Error{Status: http.StatusUnsupportedMediaType, Type: openai.TypeInvalidRequest, Code: openai.CodeMediaType,
+			Param: "Content-Type", NoRetry: true, Message: "Content-Type must be application/json"}
+	}
+	b, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, limit))
+	var big *http.MaxBytesError
+	if errors.As(err, &big) {
+		return nil, &openai.Error{Status: http.StatusRequestEntityTooLarge, Type: openai.TypeInvalidRequest, Code: openai.CodeBodyTooLarge,
+			NoRetry: true, Message: "the body is too large"}
+	}
+	if err != nil {
+		return nil, openai.BadRequest("", openai.CodeInvalidJSON, "the body could not be read")
+	}
+	return b, nil
+}
+
+// decode reads one JSON object into v and refuses members that v does not
+// have, so that a misspelt one is not silently ignored.
+func decode(c *gin.Context, v any) error {
+	b, err := readBody(c, maxBody)
+	if err != nil {
+		return err
+	}
+	return decodeBytes(b, v)
+}
+
+func decodeBytes(b []byte, v any) error {
+	if t := bytes.TrimSpace(b); len(t) == 0 || t[0] != '{' {
+		return openai.BadRequest("", openai.CodeInvalidJSON, "the body must be a JSON object")
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(v)
+	if err == nil {
+		if _, end := dec.Token(); end != io.EOF {
+			err = errors.New("data after the object")
+		}
+	}
+	return bodyError(err)
+}
+
+func bodyError(err error) error {
+	if err == nil {
+		return nil
+	}
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return openai.BadRequest(kind.Field, openai.CodeInvalidValue, "%s: want %s, not %s", kind.Field, typeName(kind), kind.Value)
+	}
+	var when *time.ParseError
+	if errors.As(err, &when) {
+		return openai.BadRequest("", openai.CodeInvalidValue, "times look like 2026-01-31T00:00:00Z")
+	}
+	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		name = strings.Trim(name, `"`)
+		return openai.BadRequest(name, openai.CodeUnknownMember, "unknown member %q", name)
+	}
+	return openai.BadRequest("", openai.CodeInvalidJSON, "the body is not valid JSON")
+}
+
+func typeName(e *json.UnmarshalTypeError) string {
+	switch e.Type.Kind().String() {
+	case "string":
+		return "a string"
+	case "bool":
+		return "true or false"
+	case "slice":
+		return "a list"
+	case "struct":
+		return "an object"
+	}
+	return "a number in range"
+}
+
+// reply sends v as JSON.
+func reply(c *gin.Context, status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		fail(c, err)
+		return
+	}
+	c.Writer.Header().Set("Content-Type", "application/json")
+	c.Writer.WriteHeader(status)
+	_, _ = c.Writer.Write(b) // the client may be gone
+}
+
+// fail sends err as an OpenAI-style error and ends the request.
+func fail(c *gin.Context, err error) {
+	_ = c.Error(err) // for the access log
+	c.Abort()
+	asAPIError(err).Write(c.Writer, nil)
+}
+
+// asAPIError says what a client may know of err. What is not known here comes
+// from the database, which may be back soon.
+func asAPIError(err error) *openai.Error {
+	var api *openai.Error
+	var field *tenants.FieldError
+	switch {
+	case errors.As(err, &api):
+		return api
+	case errors.As(err, &field):
+		return openai.BadRequest(field.Field, openai.CodeInvalidValue, "%s: %s", field.Field, field.Problem)
+	case errors.Is(err, store.ErrNotFound):
+		return &openai.Error{Status: http.StatusNotFound, Type: openai.TypeNotFound, Code: "not_found", NoRetry: true, Message: "there is no such object"}
+	case errors.Is(err, store.ErrExists):
+		return &openai.Error{Status: http.StatusConflict, Type: openai.TypeInvalidRequest, Code: "exists", NoRetry: true, Message: "an object of that name exists already"}
+	case errors.Is(err, ledger.ErrBadRow):
+		return openai.BadRequest("rows", openai.CodeInvalidValue, "a row cannot be written to the ledger")
+	case errors.Is(err, ledger.ErrBadCursor):
+		return openai.BadRequest("after", openai.CodeInvalidValue, "after is not a cursor of this list")
+	}
+	e := openai.Unavailable("database_unavailable", 2*time.Second, "the database is away: try again")
+	e.Cause = err
+	return e
+}

@@ -1,0 +1,183 @@
+package control
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/cloud/gateway"
+	"github.com/weirhq/weir/internal/pki"
+	"github.com/weirhq/weir/tenants"
+	"github.com/weirhq/weir/tenants/ledger"
+	"github.com/weirhq/weir/tenants/price"
+	"github.com/weirhq/weir/tenants/store"
+)
+
+// Options configure a Control.
+type Options struct {
+	DatabaseURL string // may hold a password; it is never printed
+	SecretsDir  string // certificate authority, snapshot key, first admin token
+	DataDir     string // signed copy of the snapshot for a start without the database; "": none
+	// Models are the names that applications may ask for; devices get them too.
+	Models  []tenants.Model
+	Billing price.Billing // nil: price.DefaultBilling
+	Log     *slog.Logger
+
+	Poll         time.Duration // of the configuration's version; 1 s
+	SnapshotLife time.Duration // how long a snapshot serves without the database; 7 days
+	DeviceLife   time.Duration // of a device's certificate; pki.DefaultLife
+}
+
+// Control is the control plane. It is safe for concurrent use.
+type Control struct {
+	o        Options
+	auth     *pki.Authority
+	signer   ed25519.PrivateKey
+	store    *store.Store
+	ledger   *ledger.Store
+	buffer   *ledger.Buffer
+	index    atomic.Pointer[tenants.Index]
+	database atomic.Int32 // databaseUnknown, databaseUp, databaseDown
+	devices  deviceSnapshots
+	seen     sightings // devices
+	used     sightings // keys
+}
+
+// New opens the secrets and, if there is one, the snapshot of the last run. It
+// does not connect to the database; Run does.
+func New(o Options) (*Control, error) {
+	if o.Log == nil || o.SecretsDir == "" || o.DatabaseURL == "" {
+		return nil, errors.New("control: Log, SecretsDir and DatabaseURL are needed")
+	}
+	o.setDefaults()
+	c := &Control{o: o}
+	var err error
+	if c.auth, err = pki.OpenAuthority(o.SecretsDir); err != nil {
+		return nil, err
+	}
+	if c.signer, err = pki.OpenSnapshotKey(o.SecretsDir); err != nil {
+		return nil, err
+	}
+	if o.DataDir != "" {
+		if err := os.MkdirAll(o.DataDir, 0o700); err != nil {
+			return nil, fmt.Errorf("control: data directory: %w", err)
+		}
+	}
+	c.loadKept()
+	if c.store, err = store.Open(o.DatabaseURL); err != nil {
+		return nil, err
+	}
+	c.ledger = ledger.NewStore(c.store.Pool())
+	c.buffer = ledger.NewBuffer(ledger.BufferOptions{Sink: c.ledger, Log: o.Log})
+	return c, nil
+}
+
+func (o *Options) setDefaults() {
+	for _, d := range []struct {
+		v   *time.Duration
+		def time.Duration
+	}{{&o.Poll, time.Second}, {&o.SnapshotLife, 7 * 24 * time.Hour}, {&o.DeviceLife, pki.DefaultLife}} {
+		if *d.v <= 0 {
+			*d.v = d.def
+		}
+	}
+	if o.Billing == nil {
+		o.Billing = price.DefaultBilling()
+	}
+}
+
+// Authority returns the authority that signs this cloud's certificates.
+func (c *Control) Authority() *pki.Authority { return c.auth }
+
+// Index returns the newest snapshot, nil until the first was loaded.
+func (c *Control) Index() *tenants.Index { return c.index.Load() }
+
+// DatabaseUp reports whether the last contact with the database succeeded.
+func (c *Control) DatabaseUp() bool { return c.database.Load() == databaseUp }
+
+// Record takes the ledger row of one attempt. It does not block.
+func (c *Control) Record(r tenants.UsageRecord) {
+	if r.KeyID != "" {
+		c.used.note(r.KeyID, r.StartedAt)
+	}
+	c.buffer.Record(r)
+}
+
+// LedgerStats returns counts of the rows that Record has taken.
+func (c *Control) LedgerStats() ledger.Stats { return c.buffer.Stats() }
+
+// Usage answers GET /v1/usage with a ledger.Report.
+func (c *Control) Usage(ctx context.Context, q gateway.UsageQuery) (any, error) {
+	return c.ledger.Usage(ctx, ledger.Query{TenantID: q.TenantID, KeyID: q.KeyID, From: q.From, To: q.To, Limit: q.Limit})
+}
+
+// keptFile is the snapshot of the last run, signed like those for devices:
+// whoever can write files here must not be able to add a key.
+const keptFile = "tenants.snapshot"
+
+func (c *Control) keptPath() string { return filepath.Join(c.o.DataDir, keptFile) }
+
+func (c *Control) loadKept() {
+	if c.o.DataDir == "" {
+		return
+	}
+	b, err := os.ReadFile(c.keptPath())
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	if err == nil {
+		err = c.useKept(b)
+	}
+	if err != nil {
+		c.o.Log.Warn("kept tenant snapshot is not usable, waiting for the database", "path", c.keptPath(), "error", err)
+	}
+}
+
+func (c *Control) useKept(b []byte) error {
+	pub, _ := c.signer.Public().(ed25519.PublicKey)
+	snap, err := tenants.Verify(b, map[string]ed25519.PublicKey{tenants.SignerID(pub): pub})
+	if err != nil {
+		return err
+	}
+	snap.Models = c.o.Models
+	x, err := tenants.NewIndex(snap)
+	if err != nil {
+		return err
+	}
+	c.index.Store(x)
+	return nil
+}
+
+// sightings are times of last use by id, collected so that one statement now
+// and then writes them all.
+type sightings struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+func (s *sightings) note(id string, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at == nil {
+		s.at = make(map[string]time.Time)
+	}
+	if at.After(s.at[id]) {
+		s.at[id] = at
+	}
+}
+
+// take returns what was collected and starts anew.
+func (s *sightings) take() map[string]time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.at
+	s.at = nil
+	return at
+}
