@@ -114,7 +114,7 @@ func TestKillAtAnyStage(t *testing.T) {
 	got := map[string]tenants.Outcome{}
 	for k := range kills {
 		killAfter(t, dir, k*1_000_000, 20+rng.IntN(800), ack)
-		if k%3 != 2 {
+		if k%3 != 2 && k != kills-1 {
 			continue // let several dead processes pile up
 		}
 		s := open(t, Options{Dir: dir, SegmentBytes: small})
@@ -128,23 +128,24 @@ func TestKillAtAnyStage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for id := range ack.settled {
-		if got[id] != tenants.OutcomeOK {
-			t.Errorf("settled attempt %s has outcome %q", id, got[id])
-		}
-	}
-	lost := 0
+	lost, wrong := 0, 0
 	for id := range ack.admitted {
 		switch got[id] {
+		case tenants.OutcomeOK: // perhaps killed before it could say so
 		case tenants.OutcomeGatewayLost:
 			lost++
-		case tenants.OutcomeOK: // settled, but killed before it could say so
+			if !ack.settled[id] {
+				continue
+			}
+			fallthrough
 		default:
-			t.Errorf("admitted attempt %s has outcome %q", id, got[id])
+			if wrong++; wrong < 10 {
+				t.Errorf("attempt %s (settled: %v) has outcome %q", id, ack.settled[id], got[id])
+			}
 		}
 	}
 	if lost == 0 || len(ack.settled) == 0 {
 		t.Errorf("%d lost, %d settled: the test saw nothing", lost, len(ack.settled))
 	}
-	t.Logf("%d kills, %d admitted, %d settled, %d lost", kills, len(ack.admitted), len(ack.settled), lost)
+	t.Logf("%d kills, %d admitted, %d settled, %d lost, %d wrong", kills, len(ack.admitted), len(ack.settled), lost, wrong)
 }
