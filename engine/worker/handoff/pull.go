@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"sync"
@@ -188,10 +187,14 @@ func (e *Endpoint) forget(src Source, p *peer) {
 	}
 }
 
-// drop gives up a connection on which the peer did not answer in time.
+// drop gives up a connection on which the peer did not answer in time: the next
+// pull dials anew.
 func (e *Endpoint) drop(src Source, err error) {
 	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() && !errors.Is(err, io.EOF) {
-		go e.peer(src).close()
+	if !errors.As(err, &timeout) || !timeout.Timeout() {
+		return
 	}
+	p := e.peer(src)
+	e.forget(src, p)
+	go p.close() // may have to wait for somebody's dial
 }
