@@ -78,10 +78,10 @@ func (s *servers) shutdown(drain time.Duration) {
 	}
 	// HTTP/3 clients keep their connection until it is closed, so its end is
 	// when no request is left.
-	idle, stop := context.WithCancel(ctx)
+	idle, end := context.WithCancel(ctx)
 	g.Go(func() error { _ = s.h3.Shutdown(idle); return nil })
 	s.awaitIdle(ctx)
-	stop()
+	end()
 	if err := g.Wait(); err != nil {
 		s.log.Warn("requests were cut off", "requests", s.busy())
 	}
@@ -89,6 +89,10 @@ func (s *servers) shutdown(drain time.Duration) {
 		_ = srv.Close()
 	}
 	_ = s.h3.Close()
+	// Handlers that were cut off still have a ledger row to write.
+	last, stop := context.WithTimeout(context.Background(), time.Second)
+	defer stop()
+	s.awaitIdle(last)
 }
 
 func (s *servers) awaitIdle(ctx context.Context) {

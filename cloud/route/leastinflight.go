@@ -23,7 +23,7 @@ func (LeastInFlight) Spec() Spec {
 // Decide implements Policy.
 func (LeastInFlight) Decide(o *Observation) Decision {
 	d := Decision{Policy: policyLeastInFlight, Scores: make([]Score, 0, len(o.Inst))}
-	decode, only := pick(o, &d, StageDecode, servesModel, canDecode, isReady, contextFits, notFailed(o.Req.FailedDecode))
+	decode, only := pick(o, &d, StageDecode, servesModel, canDecode, notFailed(o.Req.FailedDecode), isReady, contextFits)
 	if decode == nil {
 		d.Action = Reject{whyNone(d.Scores)}
 		return d
@@ -37,7 +37,7 @@ func (LeastInFlight) Decide(o *Observation) Decision {
 		d.Action = Send{Prefill: h, Decode: decode.ID, Reuse: true}
 		return d
 	}
-	prefill, _ := pick(o, &d, StagePrefill, servesModel, canPrefill, isReady, contextFits, notFailed(o.Req.FailedPrefill), sharesKV(decode))
+	prefill, _ := pick(o, &d, StagePrefill, servesModel, canPrefill, notFailed(o.Req.FailedPrefill), isReady, contextFits, sharesKV(decode))
 	if prefill == nil {
 		d.Fallback = true
 		return whole(d, decode, ReasonPrefillAtDecode)

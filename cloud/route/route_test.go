@@ -53,6 +53,8 @@ func TestDecide(t *testing.T) {
 			want: Reject{ReasonNoneReady}},
 		{name: "all failed", req: RequestView{FailedDecode: []string{"d"}}, inst: []InstanceView{inst("d", Decode, 0)},
 			want: Reject{ReasonAllFailed}},
+		{name: "one failed and was taken out", req: RequestView{FailedDecode: []string{"d"}},
+			inst: []InstanceView{down(inst("d", Decode, 0)), down(inst("e", Decode, 0))}, want: Reject{ReasonAllFailed}},
 		{name: "prefill alone never decodes", inst: []InstanceView{inst("p", Prefill, 0)}, want: Reject{ReasonNoInstance}},
 		{name: "hopeless prompt", req: RequestView{PromptBytes: 10 << 20},
 			inst: []InstanceView{{ID: "d", Role: Decode, Model: "m", Ready: true, Context: 2048}}, want: Reject{ReasonTooLong}},

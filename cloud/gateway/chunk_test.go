@@ -1,0 +1,105 @@
+package gateway
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+)
+
+func TestReadChunk(t *testing.T) {
+	tests := []struct {
+		name, data string
+		want       chunk
+	}{
+		{"role", `{"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}],"usage":null}`, chunk{model: []byte(`"m"`), nullUsage: true}},
+		{"token", `{"choices":[{"delta":{"content":"a\"}]"}}]}`, chunk{token: true}},
+		{"reasoning", ` { "choices" : [ { "delta" : { "reasoning" : "x" } } ] } `, chunk{token: true}},
+		{"tool call", `{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}`, chunk{token: true}},
+		{"text", `{"choices":[{"text":"x","finish_reason":"length"}]}`, chunk{token: true, finish: []byte(`"length"`)}},
+		{"usage", `{"choices":[],"usage":{"prompt_tokens":1}}`, chunk{empty: true, usage: []byte(`{"prompt_tokens":1}`)}},
+		{"error", `{"error":{"message":"x"}}`, chunk{empty: true, fault: []byte(`{"message":"x"}`)}},
+		{"inner", `{"choices":[],"kv_transfer_params":{"a":1}}`, chunk{empty: true, inner: true}},
+		{"python", `{'error': 'x'}`, chunk{empty: true, bad: true}},
+		{"cut", `{"choices":[{"delta":`, chunk{empty: true, bad: true}},
+		{"trailing", `{} x`, chunk{empty: true, bad: true}},
+		{"list", `[]`, chunk{empty: true, bad: true}},
+		{"nothing", ``, chunk{empty: true, bad: true}},
+	}
+	for _, tt := range tests {
+		if got := readChunk([]byte(tt.data)); !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestAppend(t *testing.T) {
+	tests := []struct {
+		data, without, weir string
+	}{
+		{`{"a":1,"usage":null,"kv_transfer_params":{"x":"}"},"b":[2]}`, `{"a":1,"b":[2]}`, `{"a":1,"b":[2],"weir":{}}`},
+		{`{"usage":{}}`, `{}`, `{"weir":{}}`},
+		{` { "a" : "\"" } `, `{"a":"\""}`, `{"a":"\"","weir":{}}`},
+	}
+	for _, tt := range tests {
+		got := appendWithout(nil, []byte(tt.data), true)
+		if string(got) != tt.without {
+			t.Errorf("appendWithout(%s) = %s, want %s", tt.data, got, tt.without)
+		}
+		if got = appendWeir(nil, got, []byte(`{}`)); string(got) != tt.weir {
+			t.Errorf("appendWeir(%s) = %s, want %s", tt.without, got, tt.weir)
+		}
+	}
+}
+
+// FuzzScan compares the scanner with encoding/json: on valid objects it sees
+// the same members, and it never takes a document for an object that has none.
+func FuzzScan(f *testing.F) {
+	for _, s := range []string{`{}`, `{"a":1}`, ` {"a": [1, {"b":"\\\""}], "c":null} `, `{"a":{"b":[]},"d":"e"}`, `{"a":1,}`, `{"\u0061":1}`, `[1]`, `{"a"`, `{"a":1}{`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got := map[string]json.RawMessage{}
+		s := scanObject(data)
+		for s.next() {
+			var key string
+			if json.Unmarshal(append(append([]byte{'"'}, s.key...), '"'), &key) == nil {
+				got[key] = append([]byte(nil), s.val...)
+			}
+		}
+		c := readChunk(data)
+		_ = readUsage(c.usage)
+		var want map[string]json.RawMessage
+		if json.Unmarshal(data, &want) != nil || want == nil {
+			return
+		}
+		if !s.ok || c.bad {
+			t.Fatalf("refused the valid object %q", data)
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%q: members %q, want %q", data, got, want)
+		}
+		for k, v := range want {
+			if string(got[k]) != string(v) {
+				t.Fatalf("%q: member %q is %q, want %q", data, k, got[k], v)
+			}
+		}
+		shown := appendWeir(nil, appendWithout(nil, data, true), []byte(`{"tier":"cloud"}`))
+		var back map[string]json.RawMessage
+		if err := json.Unmarshal(shown, &back); err != nil || string(back["weir"]) != `{"tier":"cloud"}` {
+			t.Fatalf("%q became %q: %v", data, shown, err)
+		}
+	})
+}
+
+func BenchmarkChunk(b *testing.B) {
+	data := []byte(`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1790000000,"model":"hub-cloud","choices":[{"index":0,"delta":{"content":"light"},"logprobs":null,"finish_reason":null}],"usage":null}`)
+	buf := make([]byte, 0, 512)
+	b.ReportAllocs()
+	for b.Loop() {
+		c := readChunk(data)
+		if c.bad || !c.token {
+			b.Fatal("not a token")
+		}
+		buf = appendWithout(buf[:0], data, true)
+	}
+}
