@@ -130,13 +130,15 @@ const (
 	AtOnce    LimitWindow = "at_once" // concurrency
 )
 
-// Limit is one quota. Empty KeyID, Model and Tier match all.
+// Limit is one quota. Empty KeyID, Model, Tier and Class match all; the KeyID
+// "*" counts each key of the tenant apart.
 type Limit struct {
 	ID       string      `json:"id"`
 	TenantID string      `json:"tenant_id"`
 	KeyID    string      `json:"key_id,omitempty"`
 	Model    string      `json:"model,omitempty"`
 	Tier     Tier        `json:"tier,omitempty"`
+	Class    string      `json:"class,omitempty"`
 	Kind     LimitKind   `json:"kind"`
 	Window   LimitWindow `json:"window"`
 	Limit    int64       `json:"limit"`

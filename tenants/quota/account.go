@@ -29,9 +29,7 @@ type Account struct {
 	limits []Limit
 	states map[stateKey]*state
 	plans  map[planKey]*plan
-	keys   map[string]bool // named by a limit
-	models map[string]bool
-	each   bool            // some limit counts each key apart
+	named  names
 	queue  [2]*Reservation // first and last of the open ones
 	nopen  int
 }
@@ -43,7 +41,44 @@ const noPeriod Period = -1 << 31
 type stateKey struct{ limit, key string }
 
 // planKey is a request as far as limits can tell requests apart.
-type planKey struct{ key, model, tier string }
+type planKey struct{ key, model, tier, class string }
+
+// names is what limits name, so that all other requests share one plan.
+type names struct {
+	keys, models, classes map[string]bool
+	each                  bool // some limit counts each key apart
+}
+
+func namesOf(limits []Limit) names {
+	n := names{map[string]bool{}, map[string]bool{}, map[string]bool{}, false}
+	for _, l := range limits {
+		n.each = n.each || l.Key == EachKey
+		for _, m := range [...]struct {
+			set  map[string]bool
+			name string
+		}{{n.keys, l.Key}, {n.models, l.Model}, {n.classes, l.Class}} {
+			if m.name != "" {
+				m.set[m.name] = true
+			}
+		}
+	}
+	return n
+}
+
+// planKey leaves out of a request what no limit names.
+func (n *names) planKey(r *Request) planKey {
+	k := planKey{tier: r.Tier}
+	if n.each || len(n.keys) > 0 && n.keys[r.Key] {
+		k.key = r.Key
+	}
+	if len(n.models) > 0 && n.models[r.Model] {
+		k.model = r.Model
+	}
+	if len(n.classes) > 0 && n.classes[r.Class] {
+		k.class = r.Class
+	}
+	return k
+}
 
 // plan lists the counters that a kind of request must pass.
 type plan struct{ states []*state }
@@ -87,17 +122,7 @@ func (a *Account) Update(limits []Limit, now time.Time) error {
 	defer a.mu.Unlock()
 	a.limits = append([]Limit(nil), limits...)
 	a.plans = map[planKey]*plan{}
-	a.keys, a.models, a.each = map[string]bool{}, map[string]bool{}, false
-	for _, l := range limits {
-		if l.Key == EachKey {
-			a.each = true
-		} else if l.Key != "" {
-			a.keys[l.Key] = true
-		}
-		if l.Model != "" {
-			a.models[l.Model] = true
-		}
-	}
+	a.named = namesOf(limits)
 	a.carryOver(now)
 	return nil
 }
@@ -185,13 +210,7 @@ var errTooManyLimits = errors.New("more than 64 limits match one request: merge 
 // planFor returns the counters that a request must pass, made once for each
 // kind of request that limits can tell apart.
 func (a *Account) planFor(r *Request, now time.Time) (*plan, error) {
-	k := planKey{tier: r.Tier}
-	if a.each || len(a.keys) > 0 && a.keys[r.Key] {
-		k.key = r.Key
-	}
-	if len(a.models) > 0 && a.models[r.Model] {
-		k.model = r.Model
-	}
+	k := a.named.planKey(r)
 	if p := a.plans[k]; p != nil {
 		return p, nil
 	}
@@ -211,7 +230,7 @@ func (a *Account) planFor(r *Request, now time.Time) (*plan, error) {
 
 func (l *Limit) matches(r *Request) bool {
 	return (l.Key == "" || l.Key == EachKey || l.Key == r.Key) &&
-		(l.Model == "" || l.Model == r.Model) && (l.Tier == "" || l.Tier == r.Tier)
+		(l.Model == "" || l.Model == r.Model) && (l.Tier == "" || l.Tier == r.Tier) && (l.Class == "" || l.Class == r.Class)
 }
 
 func (a *Account) stateFor(l Limit, key string, now time.Time) *state {

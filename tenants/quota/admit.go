@@ -7,8 +7,8 @@ import (
 
 // Request is what an attempt asks of an account.
 type Request struct {
-	Key, Model, Tier string
-	Amount           Amount
+	Key, Model, Tier, Class string
+	Amount                  Amount
 	// Deadline is when Expire may end a reservation that its owner forgot.
 	Deadline time.Time
 }

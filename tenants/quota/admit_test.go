@@ -129,6 +129,7 @@ func TestMatching(t *testing.T) {
 		Limit{ID: "k1", Key: "k1", Kind: Concurrent, Window: AtOnce, Max: 0},
 		Limit{ID: "m2", Model: "m2", Kind: Concurrent, Window: AtOnce, Max: 0},
 		Limit{ID: "edge", Tier: "edge", Kind: Concurrent, Window: AtOnce, Max: 0},
+		Limit{ID: "batch", Class: "batch", Kind: Concurrent, Window: AtOnce, Max: 0},
 		Limit{ID: "esc", Kind: Escalations, Window: Minute, Max: 1},
 	)
 	cases := []struct {
@@ -138,7 +139,8 @@ func TestMatching(t *testing.T) {
 		{Request{Key: "k1", Model: "m", Tier: "cloud"}, "k1"},
 		{Request{Key: "k2", Model: "m2", Tier: "cloud"}, "m2"},
 		{Request{Key: "k2", Model: "m", Tier: "edge"}, "edge"},
-		{Request{Key: "k2", Model: "m", Tier: "cloud"}, ""},
+		{Request{Key: "k2", Model: "m", Tier: "cloud", Class: "batch"}, "batch"},
+		{Request{Key: "k2", Model: "m", Tier: "cloud", Class: "other"}, ""},
 		{Request{Key: "k3", Model: "m3", Tier: "cloud", Amount: Amount{Escalations: 1}}, ""},
 		{Request{Key: "k3", Model: "m3", Tier: "cloud", Amount: Amount{Escalations: 1}}, "esc"},
 		{Request{Key: "k3", Model: "m3", Tier: "cloud"}, ""}, // not an escalation

@@ -177,8 +177,11 @@ func (b *Budget) Expired(now time.Time) []Lease {
 var ErrNoLease = errors.New("no such lease")
 
 // Close ends a lease for good and frees its unspent part. used is what the
-// ledger holds of it; the holder's own report counts where it is more. From
-// then on its holder is fenced: Renew answers with ClosedLease.
+// ledger holds of it; the holder's own report counts where it is more. For a
+// holder that may still be alive, or whose spool has not been read, the caller
+// adds the lease's Reserved, or Granted less Returned to be quite safe, and
+// takes the excess back by Late once the ledger is complete. From then on the
+// holder is fenced: Renew answers with ClosedLease.
 func (b *Budget) Close(h Holder, used int64) error {
 	for i := range b.Leases {
 		l := &b.Leases[i]
@@ -193,9 +196,10 @@ func (b *Budget) Close(h Holder, used int64) error {
 	return ErrNoLease
 }
 
-// Late adds what ledger rows of a dead process say that came after its lease
-// was closed, so that the counter stays equal to the ledger's sum. It may
-// bring the budget over Max: it records what has happened.
+// Late adds what ledger rows say that came after their process's lease was
+// closed, or where it is negative takes back what Close had counted too much,
+// so that the counter becomes the ledger's sum. It may bring the budget over
+// Max: it records what has happened.
 func (b *Budget) Late(used int64) { b.Closed += used }
 
 // Clone returns a deep copy.

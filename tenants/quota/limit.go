@@ -78,12 +78,14 @@ const EachKey = "*"
 // MaxRate bounds Max and Burst of a rate, so that buckets cannot overflow.
 const MaxRate = 100_000_000_000
 
-// Limit is one quota of a tenant. Empty Key, Model and Tier match everything.
+// Limit is one quota of a tenant. Empty Key, Model, Tier and Class match
+// everything.
 type Limit struct {
 	ID     string // stable: counters survive a change of the other fields
 	Key    string // an API key's id, EachKey, or empty
 	Model  string
 	Tier   string
+	Class  string // SLO class
 	Kind   Kind
 	Window Window
 	Max    int64 // per window; in the unit of Kind

@@ -156,79 +156,101 @@ func TestEveryReservationEndsOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		now := noon
-		res := make([]Reservation, 6)
-		reserved := make([]int64, len(res)) // -1: closed
-		for i := range reserved {
-			reserved[i] = -1
-		}
-		var settled int64
-		amount := func(label string, most int64) Amount {
-			n := rapid.Int64Range(0, most).Draw(t, label)
-			return Amount{Requests: 1, Input: n, Output: n / 2, Cost: n}
+		b := &bookkeeper{a: a, now: noon, budget: budget}
+		for i := range b.reserved {
+			b.reserved[i] = -1
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"": func(t *rapid.T) {
-				st := a.Status(&Request{}, now, nil)
-				var open, sum int64
-				for _, n := range reserved {
-					if n >= 0 {
-						open, sum = open+1, sum+n
-					}
-				}
-				if st[2].Used != open || st[3].Reserved != sum || st[3].Used != settled || sum+settled > budget {
-					t.Fatalf("slots %d (want %d), reserved %d (want %d), used %d (want %d)",
-						st[2].Used, open, st[3].Reserved, sum, st[3].Used, settled)
-				}
-			},
-			"pass time": func(t *rapid.T) {
-				now = now.Add(time.Duration(rapid.Int64Range(0, int64(10*time.Second)).Draw(t, "ns")))
-			},
-			"admit": func(t *rapid.T) {
-				i := rapid.IntRange(0, len(res)-1).Draw(t, "i")
-				am := amount("n", 60)
-				before := a.Status(&Request{}, now, nil)
-				v := a.Admit(&Request{Amount: am}, now, &res[i])
-				if v.OK() {
-					reserved[i] = am.Cost
-					return
-				}
-				for j, st := range a.Status(&Request{}, now, nil) {
-					if before[j].WouldHave = st.WouldHave; st != before[j] {
-						t.Fatalf("refusal changed %+v to %+v", before[j], st)
-					}
-				}
-			},
-			"correct down": func(t *rapid.T) {
-				i := rapid.IntRange(0, len(res)-1).Draw(t, "i")
-				if am := amount("n", max(reserved[i], 0)); res[i].Correct(am, now) {
-					reserved[i] = am.Cost
-				}
-			},
-			"top up": func(t *rapid.T) {
-				i := rapid.IntRange(0, len(res)-1).Draw(t, "i")
-				if am := amount("n", 90); res[i].TopUp(am, now).OK() {
-					reserved[i] = max(reserved[i], am.Cost)
-				}
-			},
-			"settle": func(t *rapid.T) {
-				i := rapid.IntRange(0, len(res)-1).Draw(t, "i")
-				am := amount("n", max(reserved[i], 0))
-				if res[i].Settle(am, now) != (reserved[i] >= 0) {
-					t.Fatalf("settling reservation %d: wrong answer", i)
-				}
-				if reserved[i] >= 0 {
-					settled += am.Cost
-				}
-				reserved[i] = -1
-			},
-			"release": func(t *rapid.T) {
-				i := rapid.IntRange(0, len(res)-1).Draw(t, "i")
-				if res[i].Release(now) != (reserved[i] >= 0) {
-					t.Fatalf("releasing reservation %d: wrong answer", i)
-				}
-				reserved[i] = -1
-			},
+			"":             b.check,
+			"pass time":    b.passTime,
+			"admit":        b.admit,
+			"correct down": b.correct,
+			"top up":       b.topUp,
+			"settle":       b.settle,
+			"release":      b.release,
 		})
 	})
+}
+
+// bookkeeper knows what an account's counters should be.
+type bookkeeper struct {
+	a        *Account
+	now      time.Time
+	budget   int64
+	res      [6]Reservation
+	reserved [6]int64 // cost; -1: closed
+	settled  int64
+}
+
+func (b *bookkeeper) pick(t *rapid.T) int { return rapid.IntRange(0, len(b.res)-1).Draw(t, "i") }
+
+func (b *bookkeeper) amount(t *rapid.T, most int64) Amount {
+	n := rapid.Int64Range(0, most).Draw(t, "n")
+	return Amount{Requests: 1, Input: n, Output: n / 2, Cost: n}
+}
+
+func (b *bookkeeper) check(t *rapid.T) {
+	st := b.a.Status(&Request{}, b.now, nil)
+	var open, sum int64
+	for _, n := range b.reserved {
+		if n >= 0 {
+			open, sum = open+1, sum+n
+		}
+	}
+	if st[2].Used != open || st[3].Reserved != sum || st[3].Used != b.settled || sum+b.settled > b.budget {
+		t.Fatalf("slots %d (want %d), reserved %d (want %d), used %d (want %d)",
+			st[2].Used, open, st[3].Reserved, sum, st[3].Used, b.settled)
+	}
+}
+
+func (b *bookkeeper) passTime(t *rapid.T) {
+	b.now = b.now.Add(time.Duration(rapid.Int64Range(0, int64(10*time.Second)).Draw(t, "ns")))
+}
+
+func (b *bookkeeper) admit(t *rapid.T) {
+	i, am := b.pick(t), b.amount(t, 60)
+	before := b.a.Status(&Request{}, b.now, nil)
+	if b.a.Admit(&Request{Amount: am}, b.now, &b.res[i]).OK() {
+		b.reserved[i] = am.Cost
+		return
+	}
+	for j, st := range b.a.Status(&Request{}, b.now, nil) {
+		if before[j].WouldHave = st.WouldHave; st != before[j] {
+			t.Fatalf("refusal changed %+v to %+v", before[j], st)
+		}
+	}
+}
+
+func (b *bookkeeper) correct(t *rapid.T) {
+	i := b.pick(t)
+	if am := b.amount(t, max(b.reserved[i], 0)); b.res[i].Correct(am, b.now) {
+		b.reserved[i] = am.Cost
+	}
+}
+
+func (b *bookkeeper) topUp(t *rapid.T) {
+	i := b.pick(t)
+	if am := b.amount(t, 90); b.res[i].TopUp(am, b.now).OK() {
+		b.reserved[i] = max(b.reserved[i], am.Cost)
+	}
+}
+
+func (b *bookkeeper) settle(t *rapid.T) {
+	i := b.pick(t)
+	am := b.amount(t, max(b.reserved[i], 0))
+	if b.res[i].Settle(am, b.now) != (b.reserved[i] >= 0) {
+		t.Fatalf("settling reservation %d: wrong answer", i)
+	}
+	if b.reserved[i] >= 0 {
+		b.settled += am.Cost
+	}
+	b.reserved[i] = -1
+}
+
+func (b *bookkeeper) release(t *rapid.T) {
+	i := b.pick(t)
+	if b.res[i].Release(b.now) != (b.reserved[i] >= 0) {
+		t.Fatalf("releasing reservation %d: wrong answer", i)
+	}
+	b.reserved[i] = -1
 }

@@ -5,16 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
-	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/tenants"
 )
@@ -274,128 +271,4 @@ func TestConcurrentUse(t *testing.T) {
 	if len(rows) != writers*each || len(seen) != len(rows) {
 		t.Errorf("%d rows of %d attempts, want %d", len(rows), len(seen), writers*each)
 	}
-}
-
-func TestOneProcessPerDirectory(t *testing.T) {
-	dir := t.TempDir()
-	open(t, Options{Dir: dir})
-	if _, err := Open(Options{Dir: dir}); !errors.Is(err, ErrLocked) {
-		t.Errorf("second Open: %v, want ErrLocked", err)
-	}
-}
-
-func TestBadOptionsAndRecords(t *testing.T) {
-	for _, o := range []Options{{}, {Dir: "x", SegmentBytes: 8}, {Dir: "x", SegmentBytes: small + 1}, {Dir: "x", MaxBytes: 8 << 20}} {
-		if _, err := Open(o); err == nil {
-			t.Errorf("%+v accepted", o)
-		}
-	}
-	s := open(t, Options{Dir: t.TempDir()})
-	for _, alter := range []func(*tenants.UsageRecord){
-		func(r *tenants.UsageRecord) { r.AttemptID = "1" },
-		func(r *tenants.UsageRecord) { r.OperationID = strings.Replace(r.OperationID, "0", "g", 1) },
-		func(r *tenants.UsageRecord) { r.Model = strings.Repeat("m", 256) },
-	} {
-		r := record(1)
-		alter(r)
-		if err := s.Append(r); err == nil {
-			t.Errorf("%+v accepted", r)
-		}
-	}
-	if rows := drainAll(t, s); len(rows) != 0 {
-		t.Errorf("%d rows of refused records", len(rows))
-	}
-}
-
-func TestDamagedFilesAreSetAside(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, Options{Dir: dir})
-	for i := range 3 {
-		if err := s.Append(record(i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	// Overwrite a part of the second row's payload, as a machine's crash may.
-	path := segmentPath(dir, 1)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	payload, err := appendRecord(nil, record(0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	copy(b[headerSize+frameSize(len(payload))+40:], "????")
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(segmentPath(dir, 99), []byte("not a segment"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s = open(t, Options{Dir: dir})
-	rows := drainAll(t, s)
-	if len(rows) != 2 || rows[1].AttemptID != record(2).AttemptID {
-		t.Errorf("%d rows around the damaged one, want 2", len(rows))
-	}
-	if st := s.Stats(); st.Torn != 1 {
-		t.Errorf("stats %+v, want one torn", st)
-	}
-	eventually(t, "the files set aside", func() bool {
-		kept, _ := filepath.Glob(filepath.Join(dir, "*.kept"))
-		return len(kept) == 2
-	})
-}
-
-// A file that is cut short under its mapping faults like a full disk; the row
-// goes to the next segment instead.
-func TestFaultInTheMappingIsNoCrash(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, Options{Dir: dir})
-	if err := s.Append(record(0)); err != nil {
-		t.Fatal(err)
-	}
-	if s.segs[0].mem == nil {
-		t.Skip("no mappings on this system")
-	}
-	if err := os.Truncate(segmentPath(dir, 1), 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Append(record(1)); err != nil {
-		t.Fatalf("append after the fault: %v", err)
-	}
-	rows := drainAll(t, s)
-	if !slices.ContainsFunc(rows, func(r tenants.UsageRecord) bool { return r.AttemptID == record(1).AttemptID }) {
-		t.Errorf("the row after the fault is not among %d", len(rows))
-	}
-}
-
-func TestCodecRoundTrip(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.StringN(0, 60, maxText)
-		n := rapid.Int64()
-		id := rapid.StringMatching(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
-		r := tenants.UsageRecord{
-			AttemptID: id.Draw(t, "a"), OperationID: id.Draw(t, "o"), TenantID: text.Draw(t, "t"), KeyID: text.Draw(t, "k"),
-			DeviceID: text.Draw(t, "d"), Tier: tenants.Tier(text.Draw(t, "tier")), Model: text.Draw(t, "m"), Class: text.Draw(t, "c"),
-			Outcome: tenants.Outcome(text.Draw(t, "out")), UsageSource: tenants.UsageSource(text.Draw(t, "src")),
-			InputTokens: n.Draw(t, "i"), CachedTokens: n.Draw(t, "ca"), OutputTokens: n.Draw(t, "ot"), ReasoningTokens: n.Draw(t, "re"),
-			PriceVersion: n.Draw(t, "pv"), CostNanoUSD: n.Draw(t, "co"), TTFTMicros: n.Draw(t, "tt"), TotalMicros: n.Draw(t, "to"),
-			StartedAt: time.Unix(rapid.Int64Range(-1<<40, 1<<40).Draw(t, "s"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC(),
-			ErrorCode: text.Draw(t, "e"), Reason: text.Draw(t, "r"), Node: text.Draw(t, "n"), NodeEpoch: text.Draw(t, "ne"),
-		}
-		b, err := appendRecord(nil, &r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(b) > recordBound(&r) || len(b) > maxRecord {
-			t.Fatalf("%d bytes, bound %d", len(b), recordBound(&r))
-		}
-		back, err := decodeRecord(b)
-		if err != nil || !reflect.DeepEqual(back, r) {
-			t.Fatalf("%v\n got %+v\nwant %+v", err, back, r)
-		}
-	})
 }
