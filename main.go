@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 
+	"github.com/weirhq/weir/cloud"
 	"github.com/weirhq/weir/edge"
 	"github.com/weirhq/weir/engine/fake"
 	"github.com/weirhq/weir/engine/gguf/random"
@@ -13,6 +14,7 @@ import (
 	"github.com/weirhq/weir/engine/worker"
 	"github.com/weirhq/weir/internal/chat"
 	"github.com/weirhq/weir/internal/cli"
+	"github.com/weirhq/weir/internal/config"
 	"github.com/weirhq/weir/internal/demo"
 	"github.com/weirhq/weir/internal/evaluate"
 	"github.com/weirhq/weir/internal/pgcluster"
@@ -20,17 +22,26 @@ import (
 	"github.com/weirhq/weir/internal/up"
 )
 
+// sections are the parts of a configuration file, for "weir config".
+var sections = map[string]func() any{
+	"cloud":  func() any { return new(cloud.Config) },
+	"worker": func() any { return new(worker.Config) },
+	"edge":   func() any { return new(edge.Config) },
+}
+
 func commands() []cli.Command {
 	return []cli.Command{
 		up.Command(),
 		chat.Command(),
 		evaluate.Command(),
+		cloud.Command(),
 		edge.Command(),
 		worker.Command(),
 		install.Command(),
 		fake.Command(),
 		random.Command(),
 		demo.Command(),
+		config.Command(sections),
 		pki.PKICommand(),
 		pgcluster.GuardCommand(),
 	}
