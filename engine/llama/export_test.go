@@ -15,3 +15,6 @@ func (r *Runner) State() ([]byte, error) { return r.getState(0) }
 
 // LayoutKnown reports whether exports carry rows only.
 func (r *Runner) LayoutKnown() bool { return r.layout.known() }
+
+// ForgetLayout makes the runner treat its cache as one of unknown shape.
+func (r *Runner) ForgetLayout() { r.layout = layout{} }

@@ -69,6 +69,37 @@ func TestKVOfAnotherModel(t *testing.T) {
 	}
 }
 
+// TestKVOfUnknownLayout exports llama.cpp's own state, as for a model whose
+// cache is not taken apart.
+func TestKVOfUnknownLayout(t *testing.T) {
+	r := llamatest.Load(t, llama.Options{Name: "hub-edge", MaxSeqs: 2, Context: 256})
+	r.ForgetLayout()
+	enginetest.Step(t, r, engine.Span{Tokens: []engine.Token{5, 6, 7}})
+	kv, err := r.ExportKV(nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := r.ImportKV(1, kv); n != 3 || err != nil {
+		t.Fatalf("import: %d, %v", n, err)
+	}
+	got, want := enginetest.Last(t, r, 1, 3, []engine.Token{8}), enginetest.Last(t, r, 0, 3, []engine.Token{8})
+	if !slices.Equal(got, want) {
+		t.Error("continuation differs")
+	}
+	if err := r.Forget(1, 0); err != nil {
+		t.Fatal(err)
+	}
+	for name, set := range map[string]func(h []byte){
+		"tokens": func(h []byte) { h[24] = 2 },
+		"magic":  func(h []byte) { h[44]++ },
+		"cells":  func(h []byte) { h[44+12] = 200 },
+	} {
+		if n, err := r.ImportKV(1, forge(kv, set)); !errors.Is(err, engine.ErrKVFormat) || n != 0 {
+			t.Errorf("%s: %d, %v", name, n, err)
+		}
+	}
+}
+
 // forge sets a field of an envelope and makes its sums right again, as someone
 // who wants to harm would.
 func forge(kv []byte, set func(h []byte)) []byte {

@@ -160,7 +160,7 @@ func (r *Runner) open(o Options, sum, version string) error {
 	if err := r.attachThreads(o.Threads); err != nil {
 		return err
 	}
-	r.held = make([]int, o.MaxSeqs)
+	r.held, r.seen = make([]int, o.MaxSeqs), make([]uint64, o.MaxSeqs)
 	r.rows = make([][]float32, 0, o.MaxSeqs)
 	r.batch = newBatch(o.MaxBatch)
 	r.readVocab()

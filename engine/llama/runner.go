@@ -2,7 +2,6 @@ package llama
 
 import (
 	"fmt"
-	"slices"
 	"unsafe"
 
 	"github.com/hybridgroup/yzma/pkg/llama"
@@ -26,7 +25,9 @@ type Runner struct {
 	batch   batch
 	held    []int       // tokens each sequence holds
 	rows    [][]float32 // logits rows of the last step
-	scratch []byte      // for copyState
+	steps   uint64      // number of the step
+	seen    []uint64    // by sequence, the last step it stood in
+	scratch []byte      // llama.cpp's state of a sequence, on its way in or out
 }
 
 var (
@@ -109,13 +110,15 @@ func (r *Runner) Step(spans []engine.Span) ([][]float32, error) {
 // check refuses what llama.cpp would refuse or worse.
 func (r *Runner) check(spans []engine.Span) error {
 	n := 0
-	for i, s := range spans {
+	r.steps++
+	for _, s := range spans {
 		if err := r.checkSeq(s.Seq); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(spans[:i], func(o engine.Span) bool { return o.Seq == s.Seq }) {
+		if r.seen[s.Seq] == r.steps {
 			return fmt.Errorf("step: sequence %d stands twice", s.Seq)
 		}
+		r.seen[s.Seq] = r.steps
 		if len(s.Tokens) == 0 || s.Pos != r.held[s.Seq] {
 			return fmt.Errorf("step: sequence %d holds %d tokens: got %d tokens at %d", s.Seq, r.held[s.Seq], len(s.Tokens), s.Pos)
 		}
