@@ -40,9 +40,10 @@ type LeaseNews struct {
 	LeaseRequest
 }
 
-// LeaseNews appends to dst what the store should be told now of every leased
-// budget: what was used, what is wanted and what goes back. Send it about five
-// times a second, and at once after a LeaseWanted. After a period's end its
+// LeaseNews appends to dst what the store should be told now of leased budgets:
+// what was used, what is wanted and what goes back. Budgets of which the store
+// knows all are left out. Send it about five times a second, and at once after
+// a LeaseWanted; one message of a budget at a time. After a period's end its
 // lease is reported until nothing is reserved.
 func (a *Account) LeaseNews(dst []LeaseNews, now time.Time) []LeaseNews {
 	if !a.opts.Leased {
@@ -59,12 +60,12 @@ func (a *Account) LeaseNews(dst []LeaseNews, now time.Time) []LeaseNews {
 		a.wallet(s, current) // starts a new period's wallet
 		for i := range s.wallets {
 			w := &s.wallets[i]
-			over := w.period < current
-			if w.period == noPeriod || over && w.reported && w.reserved == 0 {
+			if w.period == noPeriod {
 				continue
 			}
-			dst = append(dst, LeaseNews{LeaseKey{k.limit, k.key, s.limit.Window, w.period}, s.limit.Max, w.request(c.us, over)})
-			w.reported = over && w.reserved == 0
+			if r, due := w.request(c.us, w.period < current); due {
+				dst = append(dst, LeaseNews{LeaseKey{k.limit, k.key, s.limit.Window, w.period}, s.limit.Max, r})
+			}
 		}
 	}
 	return dst
@@ -98,7 +99,7 @@ func (a *Account) StoreAway() {
 	defer a.mu.Unlock()
 	for _, s := range a.states {
 		for i := range s.wallets {
-			s.wallets[i].away, s.wallets[i].reported = true, false
+			s.wallets[i].away = true
 		}
 	}
 }

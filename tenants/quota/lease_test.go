@@ -342,16 +342,44 @@ func TestIdleBlocksAndOldPeriodsGoBack(t *testing.T) {
 	}
 	december := time.Date(2026, 12, 1, 0, 0, 1, 0, time.UTC)
 	news := n.account.LeaseNews(nil, december)
-	if len(news) != 2 {
-		t.Fatalf("%d messages in a new month, want the old and the new", len(news))
+	if len(news) != 1 || news[0].Budget.Period != PeriodAt(Month, noon) {
+		t.Fatalf("in a new month %+v, want the old one's", news)
 	}
 	n.settle(0, 4, december)
 	n.report(&b, rule, december, 0) // both periods go to one Budget here; the counts are November's
-	if got := len(n.account.LeaseNews(nil, december)); got != 1 {
-		t.Errorf("%d messages after the old month's last report, want 1", got)
+	if got := len(n.account.LeaseNews(nil, december.Add(time.Hour))); got != 0 {
+		t.Errorf("%d messages after the old month's last report, want none", got)
 	}
-	n.account.StoreAway()
-	if got := len(n.account.LeaseNews(nil, december)); got != 2 {
-		t.Errorf("%d messages when the last report may be lost, want 2", got)
+}
+
+func TestTheStoreHearsOnlyNews(t *testing.T) {
+	b := Budget{Max: 100}
+	rule := Blocks{Parts: 2, TTL: 10 * time.Second}
+	n := newNode(t, "g", 1, 100, true)
+	news := func(at time.Duration) int { return len(n.account.LeaseNews(nil, noon.Add(at))) }
+	if got := news(0); got != 0 {
+		t.Errorf("%d messages before anybody asked", got)
+	}
+	n.admit(10, noon)
+	n.report(&b, rule, noon, 0)
+	n.admit(10, noon)
+	if got := news(100 * time.Millisecond); got != 1 {
+		t.Errorf("%d messages after an admission, want 1", got)
+	}
+	n.report(&b, rule, noon, 2) // its reply is lost
+	if got := news(100 * time.Millisecond); got != 1 {
+		t.Errorf("%d messages after a lost reply, want 1", got)
+	}
+	n.report(&b, rule, noon.Add(time.Second), 0)
+	if got := news(2 * time.Second); got != 0 {
+		t.Errorf("%d messages when nothing is new", got)
+	}
+	if got := news(6 * time.Second); got != 1 {
+		t.Errorf("%d messages when half the lease is over and a request is open, want 1", got)
+	}
+	n.settle(0, 10, noon.Add(6*time.Second))
+	n.report(&b, rule, noon.Add(8*time.Second), 0) // gives the idle block back
+	if got := news(time.Hour); got != 0 || b.Used() != 10 || b.Remaining() != 90 {
+		t.Errorf("%d messages of an idle budget, used %d, remaining %d", got, b.Used(), b.Remaining())
 	}
 }

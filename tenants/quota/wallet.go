@@ -22,11 +22,17 @@ type wallet struct {
 	answered  int64 // when; 0: never
 	away      bool  // since then the store could not be reached
 
-	reported bool  // after the period: the store knows the final counts
-	short    int64 // most that a refused request lacked since the last grant
-	shortAt  int64 // when one was refused last
-	lastUse  int64
+	ttl   int64 // of the lease
+	sent  counts
+	acked counts // what the store is known to know
+
+	short   int64 // most that a refused request lacked since the last grant
+	shortAt int64 // when one was refused last
+	lastUse int64
 }
+
+// counts is what a holder reports.
+type counts struct{ used, reserved, returned int64 }
 
 // available is what may still be reserved.
 func (w *wallet) available() int64 { return w.granted - w.returned - w.used - w.reserved }
@@ -100,7 +106,7 @@ func (w *wallet) apply(r LeaseReply, sent, now int64) {
 		w.granted = r.Granted
 		w.lastUse = now // a fresh block has its idle time before it
 	}
-	w.away = false
+	w.away, w.acked, w.ttl = false, w.sent, r.TTL.Microseconds()
 	w.remaining, w.elsewhere, w.answered = r.Remaining, r.Elsewhere, now
 	w.expires = max(w.expires, sent+r.TTL.Microseconds())
 	if w.available() >= w.short {
@@ -115,31 +121,40 @@ func (w *wallet) refound(closedUsed int64) {
 	w.generation++
 	w.used = max(w.used-closedUsed, 0)
 	w.granted, w.returned, w.expires, w.answered = 0, 0, 0, 0
+	w.sent, w.acked = counts{}, counts{}
 }
 
 // request says what this gateway has done with its lease and what it wants
 // next. It gives back a block that nobody used for idleMicros, or at once when
-// the period is over; what it names as returned can no longer be spent.
-func (w *wallet) request(now int64, over bool) LeaseRequest {
-	avail := w.available()
-	if avail > 0 && (over || now-w.lastUse >= idleMicros) {
+// the period is over; what it names as returned can no longer be spent. due is
+// false while the store knows all that and the lease need not be renewed.
+func (w *wallet) request(now int64, over bool) (r LeaseRequest, due bool) {
+	if avail := w.available(); avail > 0 && (over || now-w.lastUse >= idleMicros) {
 		w.returned += avail
 	}
-	r := LeaseRequest{Generation: w.generation, Used: w.used, Reserved: w.reserved, Returned: w.returned}
-	if over {
-		return r
+	w.sent = counts{w.used, w.reserved, w.returned}
+	r = LeaseRequest{Generation: w.generation, Used: w.used, Reserved: w.reserved, Returned: w.returned}
+	if !over {
+		r.Ask = w.ask(now)
 	}
+	holds := w.reserved > 0 || w.granted-w.returned > w.used
+	renew := holds && now >= w.expires-w.ttl/2
+	return r, r.Ask > 0 || renew || w.sent != w.acked
+}
+
+// ask is the least amount that is wanted now.
+func (w *wallet) ask(now int64) int64 {
 	if now-w.shortAt >= idleMicros {
 		w.short = 0 // whoever was refused has not come back
 	}
-	held := w.granted - w.returned
-	switch low := held / 4; {
+	avail := w.available()
+	switch low := (w.granted - w.returned) / 4; {
 	case w.short > 0:
-		r.Ask = w.short
+		return w.short
 	case avail < 0:
-		r.Ask = -avail
+		return -avail
 	case avail < low && now-w.lastUse < idleMicros:
-		r.Ask = 1 // the store rounds up to a block
+		return 1 // the store rounds up to a block
 	}
-	return r
+	return 0
 }
