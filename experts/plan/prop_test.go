@@ -96,11 +96,11 @@ func checkSolve(t *rapid.T, p Problem) Result {
 		if !slices.Equal(r.Placement.Layers[l], again.Placement.Layers[l]) {
 			t.Fatalf("layer %d: the same problem gave two plans", l)
 		}
-		w := p.weights(l)
+		w := p.Weights(l)
 		if got := r.Placement.Imbalance(l, w); math.Abs(got-lr.After) > 1e-9*got {
 			t.Fatalf("layer %d: imbalance %v, reported %v", l, got, lr.After)
 		}
-		free := relative(r.Placement.FreeSplit(l, w), w, p.Fleet)
+		free := Relative(r.Placement.FreeSplit(l, w), w, p.Fleet)
 		if lr.Bound > free*(1+1e-9) || free > lr.After*(1+1e-9) {
 			t.Fatalf("layer %d: bound %v <= free split %v <= even split %v does not hold", l, lr.Bound, free, lr.After)
 		}

@@ -101,7 +101,7 @@ func TestObjectives(t *testing.T) {
 	f := Uniform(4, 3)
 	tokens := mustSolve(t, Problem{Loads: [][]float64{w}, Fleet: f})
 	active := mustSolve(t, Problem{Loads: [][]float64{w}, Fleet: f, Objective: Activated, StepTokens: 8, TopK: 2})
-	weights := Problem{Loads: [][]float64{w}, Objective: Activated, StepTokens: 8, TopK: 2}.weights(0)
+	weights := Problem{Loads: [][]float64{w}, Objective: Activated, StepTokens: 8, TopK: 2}.Weights(0)
 	if active.Layers[0].After > tokens.Placement.Imbalance(0, weights) {
 		t.Errorf("activated objective: %v activates more evenly than its own plan %v",
 			tokens.Placement.Imbalance(0, weights), active.Layers[0].After)

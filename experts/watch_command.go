@@ -1,0 +1,7 @@
+package experts
+
+import (
+	"github.com/weirhq/weir/internal/cli"
+)
+
+func watchCommand() cli.Command { return cli.Command{Name: "watch"} }
