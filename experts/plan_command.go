@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -168,31 +167,7 @@ func writePlan(env cli.Env, f planFlags, p format.Plan) error {
 		_, err := env.Stdout.Write(b.Bytes())
 		return err
 	}
-	return replaceFile(f.out, b.Bytes())
-}
-
-// replaceFile writes beside the file and renames, so that a reader never sees
-// half of it.
-func replaceFile(path string, data []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".weir-plan-*")
-	if err != nil {
-		return fmt.Errorf("write plan: %w", err)
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(data)
-	if cerr := tmp.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Chmod(tmp.Name(), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("write plan: %w", err)
-	}
-	return nil
+	return format.Replace(f.out, b.Bytes())
 }
 
 // planReport is the JSON of "weir experts plan --json". Imbalances are max/mean
