@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -97,9 +98,14 @@ func (g *GenAI) Record(ctx context.Context, r Request) {
 		}
 	}
 	if r.Input > 0 {
-		g.tokens.Record(ctx, int64(r.Input), metric.WithAttributeSet(attribute.NewSet(append(attrs, attribute.String(AttrTokenType, "input"))...)))
+		g.tokens.Record(ctx, int64(r.Input), tokenSet(attrs, "input"))
 	}
 	if r.Output > 0 {
-		g.tokens.Record(ctx, int64(r.Output), metric.WithAttributeSet(attribute.NewSet(append(attrs, attribute.String(AttrTokenType, "output"))...)))
+		g.tokens.Record(ctx, int64(r.Output), tokenSet(attrs, "output"))
 	}
+}
+
+// tokenSet adds the token type to a copy: NewSet sorts what it is given.
+func tokenSet(attrs []attribute.KeyValue, kind string) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(append(slices.Clone(attrs), attribute.String(AttrTokenType, kind))...))
 }
