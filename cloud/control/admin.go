@@ -60,13 +60,13 @@ func (c *Control) registerAdmin(r gin.IRouter) {
 		r.Handle(route.method, route.path, func(g *gin.Context) {
 			who, _ := g.MustGet(callerKey).(store.AdminToken)
 			if !allowed(who.Role, route.access) {
-				fail(g, forbidden("role", "the token's role does not allow this: it is "+string(who.Role)))
+				c.fail(g, forbidden("role", "the token's role does not allow this: it is "+string(who.Role)))
 				return
 			}
 			ctx, cancel := context.WithTimeout(g.Request.Context(), 2*callTimeout)
 			defer cancel()
 			if err := route.handle(&adminCall{g, who, ctx}); err != nil {
-				fail(g, err)
+				c.fail(g, err)
 			}
 		})
 	}
@@ -88,13 +88,13 @@ func allowed(r store.AdminRole, a access) bool {
 func (c *Control) authenticate(g *gin.Context) {
 	scheme, text, _ := strings.Cut(g.GetHeader("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || text == "" {
-		fail(g, openai.Unauthorized("an admin token is needed: send Authorization: Bearer wa_..."))
+		c.fail(g, openai.Unauthorized("an admin token is needed: send Authorization: Bearer wa_..."))
 		return
 	}
 	invalid := openai.Unauthorized("the admin token is not valid")
 	token, err := tenants.ParseAdminToken(strings.TrimSpace(text))
 	if err != nil {
-		fail(g, invalid)
+		c.fail(g, invalid)
 		return
 	}
 	ctx, cancel := context.WithTimeout(g.Request.Context(), callTimeout)
@@ -102,9 +102,9 @@ func (c *Control) authenticate(g *gin.Context) {
 	who, err := c.store.CheckAdminToken(ctx, token)
 	switch {
 	case errors.Is(err, store.ErrAdminToken):
-		fail(g, invalid)
+		c.fail(g, invalid)
 	case err != nil:
-		fail(g, err)
+		c.fail(g, err)
 	default:
 		g.Set(callerKey, who)
 	}

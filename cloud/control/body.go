@@ -101,7 +101,7 @@ func typeName(e *json.UnmarshalTypeError) string {
 func reply(c *gin.Context, status int, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
-		fail(c, err)
+		openai.Internal(err).Write(c.Writer, nil)
 		return
 	}
 	c.Writer.Header().Set("Content-Type", "application/json")
@@ -109,11 +109,15 @@ func reply(c *gin.Context, status int, v any) {
 	_, _ = c.Writer.Write(b) // the client may be gone
 }
 
-// fail sends err as an OpenAI-style error and ends the request.
-func fail(c *gin.Context, err error) {
-	_ = c.Error(err) // for the access log
-	c.Abort()
-	asAPIError(err).Write(c.Writer, nil)
+// fail sends err as an OpenAI-style error and ends the request. What is our
+// own fault is logged, because the answer does not show its cause.
+func (c *Control) fail(g *gin.Context, err error) {
+	e := asAPIError(err)
+	if e.Status >= http.StatusInternalServerError {
+		c.o.Log.Warn("control request failed", "path", g.FullPath(), "status", e.Status, "error", err)
+	}
+	g.Abort()
+	e.Write(g.Writer, nil)
 }
 
 // asAPIError says what a client may know of err. What is not known here comes

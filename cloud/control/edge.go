@@ -42,22 +42,22 @@ type JoinReply struct {
 
 func (c *Control) join(g *gin.Context) {
 	if g.Request.TLS == nil {
-		fail(g, forbidden("tls_required", "devices join over TLS: use the cloud's https address"))
+		c.fail(g, forbidden("tls_required", "devices join over TLS: use the cloud's https address"))
 		return
 	}
 	var req JoinRequest
 	if err := decode(g, &req); err != nil {
-		fail(g, err)
+		c.fail(g, err)
 		return
 	}
 	token, err := tenants.ParseJoinToken(req.Token)
 	if err != nil {
-		fail(g, openai.BadRequest("token", openai.CodeInvalidValue, "token: a join token looks like wj1.<id>.<secret>.<CA pin>"))
+		c.fail(g, openai.BadRequest("token", openai.CodeInvalidValue, "token: a join token looks like wj1.<id>.<secret>.<CA pin>"))
 		return
 	}
 	key, err := pki.HashCSR([]byte(req.CSR))
 	if err != nil {
-		fail(g, openai.BadRequest("csr", openai.CodeInvalidValue, "csr: %s", err))
+		c.fail(g, openai.BadRequest("csr", openai.CodeInvalidValue, "csr: %s", err))
 		return
 	}
 	ctx, cancel := context.WithTimeout(g.Request.Context(), callTimeout)
@@ -69,7 +69,7 @@ func (c *Control) join(g *gin.Context) {
 		return err
 	})
 	if err != nil {
-		fail(g, joinError(err))
+		c.fail(g, joinError(err))
 		return
 	}
 	c.o.Log.Info("device joined", "device", dev.ID, "tenant", dev.TenantID, "name", dev.Name)
@@ -126,12 +126,12 @@ func (c *Control) device(g *gin.Context) (pki.Peer, *tenants.Index, error) {
 func (c *Control) snapshot(g *gin.Context) {
 	peer, x, err := c.device(g)
 	if err != nil {
-		fail(g, err)
+		c.fail(g, err)
 		return
 	}
 	s, err := c.deviceSnapshot(x, peer.Tenant)
 	if err != nil {
-		fail(g, openai.Internal(err))
+		c.fail(g, openai.Internal(err))
 		return
 	}
 	h := g.Writer.Header()
@@ -166,18 +166,18 @@ func matches(fields []string, etag string) bool {
 func (c *Control) usage(g *gin.Context) {
 	peer, x, err := c.device(g)
 	if err != nil {
-		fail(g, err)
+		c.fail(g, err)
 		return
 	}
 	body, err := readBody(g, tenants.MaxUsageBytes)
 	if err != nil {
-		fail(g, err)
+		c.fail(g, err)
 		return
 	}
 	now := time.Now()
 	rows, rejected, err := tenants.DecodeUsage(body, peer.Tenant, peer.Name, now)
 	if err != nil {
-		fail(g, openai.BadRequest("", openai.CodeInvalidJSON, "%s", err))
+		c.fail(g, openai.BadRequest("", openai.CodeInvalidJSON, "%s", err))
 		return
 	}
 	rows, rejected = c.settle(rows, rejected, x)
@@ -185,7 +185,7 @@ func (c *Control) usage(g *gin.Context) {
 	defer cancel()
 	res, err := c.ledger.Insert(ctx, rows)
 	if err != nil {
-		fail(g, err)
+		c.fail(g, err)
 		return
 	}
 	for i := range rows {

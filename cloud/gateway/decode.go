@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"mime"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/weirhq/weir/cascade"
@@ -89,6 +90,7 @@ func (a *attempt) relayWhole(ctx context.Context, resp *http.Response) *legError
 	a.result.WriteHeaders(h)
 	a.timing().Write(h)
 	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(out)))
 	a.wrote = true
 	a.gin.Writer.WriteHeader(http.StatusOK)
 	if _, err := a.gin.Writer.Write(out); err != nil {

@@ -53,7 +53,9 @@ func (g *Gateway) begin(c *gin.Context) {
 	c.Set(exchangeKey, x)
 	h := c.Writer.Header()
 	h.Set(contract.HeaderRequestID, x.op)
-	contract.ExposeHeaders(h)
+	if c.Request.Header.Get("Origin") != "" {
+		contract.ExposeHeaders(h)
+	}
 	if g.opts.AltSvc != nil && c.Request.TLS != nil && c.Request.ProtoMajor < 3 {
 		_ = g.opts.AltSvc(h) // without it clients merely stay on TCP
 	}
