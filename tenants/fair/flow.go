@@ -42,12 +42,13 @@ func flowMoved(f *flow, to int) { f.place = to }
 
 // band is the tenants of one priority.
 type band struct {
-	flows  map[string]*flow     // all that are remembered, by tenant
-	heap   heap[float64, *flow] // those with something waiting, by counter
-	last   *flow                // that left the heap last
-	queued int
-	shed   *Item // newest of the sheddable ones
-	seq    uint64
+	flows     map[string]*flow     // all that are remembered, by tenant
+	heap      heap[float64, *flow] // those with something waiting, by counter
+	last      *flow                // that left the heap last
+	queued    int
+	shed      []ref // sheddable ones, newest on top, some dead
+	sheddable int   // live ones of these
+	seq       uint64
 }
 
 func (b *band) flow(tenant string) *flow {

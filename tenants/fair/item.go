@@ -29,10 +29,7 @@ type Item struct {
 	running   bool
 	sheddable bool // as it was when queued
 	seq       uint64
-
-	wheelPrev, wheelNext *Item
-	slot                 int // of the wheel; -1: in none
-	shedPrev, shedNext   *Item
+	handle    uint32 // in the queue's table
 }
 
 const noDeadline = math.MaxInt64

@@ -11,6 +11,7 @@ type Queue struct {
 	epoch  int64 // Unix microseconds at which the scaled unit is 1
 	scale  float64
 	scaled int64 // when scale was computed
+	table  table
 	wheel  wheel
 	late   []*Item // found timed out by Next, not yet told by Expire
 }
@@ -83,8 +84,9 @@ func (q *Queue) insert(it *Item, f *flow, now int64) {
 	}
 	f.band.queued++
 	q.queued++
+	q.table.add(it)
 	q.wheel.add(it)
-	f.band.linkShed(it)
+	q.pushShed(f.band, it)
 }
 
 // Next takes out and returns the request that goes now, or nil: the queue is
@@ -197,8 +199,10 @@ func (q *Queue) take(it *Item) {
 	if f.waiting == 0 {
 		f.band.leave(f)
 	}
-	q.wheel.remove(it)
-	f.band.unlinkShed(it)
+	q.table.remove(it)
+	if it.sheddable {
+		f.band.sheddable--
+	}
 }
 
 // Served charges output tokens of a running request to its tenant. Call it
@@ -229,7 +233,7 @@ func (q *Queue) Done(it *Item) {
 // Expire appends to dst the requests that have waited for their MaxQueue,
 // taken out of the queue. Call it every 50 ms.
 func (q *Queue) Expire(now time.Time, dst []*Item) []*Item {
-	q.wheel.advance(now.UnixMicro(), q.timedOut)
+	q.wheel.advance(now.UnixMicro(), &q.table, q.timedOut)
 	dst = append(dst, q.late...)
 	clear(q.late)
 	q.late = q.late[:0]

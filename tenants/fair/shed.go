@@ -1,30 +1,34 @@
 package fair
 
-// linkShed puts a sheddable item on top of its band's list of them.
-func (b *band) linkShed(it *Item) {
+// pushShed puts a sheddable item on top of its band's stack of them.
+func (q *Queue) pushShed(b *band, it *Item) {
 	if it.sheddable = it.Sheddable; !it.sheddable {
 		return
 	}
-	it.shedPrev, it.shedNext = nil, b.shed
-	if b.shed != nil {
-		b.shed.shedPrev = it
-	}
-	b.shed = it
-}
-
-func (b *band) unlinkShed(it *Item) {
-	if !it.sheddable {
+	b.sheddable++
+	b.shed = append(b.shed, ref{it.handle, it.seq})
+	if len(b.shed) < 64 || len(b.shed) < 2*b.sheddable {
 		return
 	}
-	if it.shedPrev == nil {
-		b.shed = it.shedNext
-	} else {
-		it.shedPrev.shedNext = it.shedNext
+	kept := b.shed[:0]
+	for _, r := range b.shed {
+		if q.table.get(r) != nil {
+			kept = append(kept, r)
+		}
 	}
-	if it.shedNext != nil {
-		it.shedNext.shedPrev = it.shedPrev
+	b.shed = kept
+}
+
+// topShed returns the newest sheddable item of a band, or nil.
+func (q *Queue) topShed(b *band) *Item {
+	for len(b.shed) > 0 {
+		top := len(b.shed) - 1
+		if it := q.table.get(b.shed[top]); it != nil {
+			return it
+		}
+		b.shed = b.shed[:top]
 	}
-	it.shedPrev, it.shedNext = nil, nil
+	return nil
 }
 
 // victim picks who makes room for a new item: the newest sheddable one of the
@@ -33,7 +37,7 @@ func (b *band) unlinkShed(it *Item) {
 // tenant that fills the queue.
 func (q *Queue) victim(it *Item) *Item {
 	for i := len(q.bands) - 1; i >= it.Band; i-- {
-		if v := q.bands[i].shed; v != nil && (i > it.Band || !it.Sheddable) {
+		if v := q.topShed(&q.bands[i]); v != nil && (i > it.Band || !it.Sheddable) {
 			return v
 		}
 	}
