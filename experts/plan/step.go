@@ -10,6 +10,9 @@ func (m *migration) step(k int) bool {
 		m.touch(m.dev[swap.q])
 		return true
 	}
+	if best.gain <= 0 && m.devices() > exactDevices && m.used < k {
+		best = m.relieve(k)
+	}
 	if best.gain <= 0 {
 		return false
 	}
@@ -105,6 +108,13 @@ func (m *migration) bestOverwrite(k int) change {
 	if most <= m.target*minGain {
 		return change{}
 	}
+	if m.devices() <= exactDevices {
+		var best change
+		for e := range m.gain {
+			best = m.pairExact(k, int32(e), best)
+		}
+		return best
+	}
 	best := m.pair(k, most, most/2)
 	if best.gain <= 0 {
 		best = m.pair(k, most, m.target*minGain)
@@ -112,8 +122,74 @@ func (m *migration) bestOverwrite(k int) change {
 	return best
 }
 
+// exactDevices is the number of devices up to which two experts often share
+// one, so that pair's estimate is too low to be used first.
+const exactDevices = 16
+
+// pairExact improves on best by one more replica of e. It is pair without its
+// estimate: what an expert's holders win and what another's lose is added up
+// per device before it is judged.
+func (m *migration) pairExact(k int, e int32, best change) change {
+	if m.gain[e] <= 0 {
+		return best
+	}
+	bestWorth := max(best.worth(), m.target*minGain)
+	for _, a := range m.multi {
+		if m.cnt[a] < 2 || a == e {
+			continue
+		}
+		for s := m.head[a]; s >= 0; s = m.next[s] {
+			if m.holds(m.dev[s], e) {
+				continue
+			}
+			m.work -= int(m.cnt[a] + m.cnt[e])
+			c := change{p: s, e: e, gain: m.exact(s, e), cost: m.price(m.dev[s], e) - m.price(m.dev[s], a)}
+			if w := c.worth(); w > bestWorth && m.used+c.cost <= k {
+				best, bestWorth = c, w
+			}
+		}
+	}
+	return best
+}
+
+// relieve is the last resort: the experts of the hottest device, exactly.
+func (m *migration) relieve(k int) change {
+	var best change
+	h := m.hottest()
+	for s := m.first[h]; s < m.first[h+1]; s++ {
+		best = m.pairExact(k, m.slot[s], best)
+	}
+	return best
+}
+
+// exact is the excess that overwriting slot s by e removes.
+func (m *migration) exact(s, e int32) float64 {
+	d, a := m.dev[s], m.slot[s]
+	share := m.load[e] / float64(m.cnt[e]+1)
+	drop := m.share[e] - share
+	x := m.time[d] - m.target
+	sum := excess(x, 0) - excess(x+(share-m.share[a])*m.inv[d], 0)
+	for h := m.head[e]; h >= 0; h = m.next[h] {
+		o := m.dev[h]
+		by := drop
+		if m.holds(o, a) {
+			by -= m.rise[a]
+		}
+		x := m.time[o] - m.target
+		sum += excess(x, 0) - excess(x-by*m.inv[o], 0)
+	}
+	for h := m.head[a]; h >= 0; h = m.next[h] {
+		if o := m.dev[h]; o != d && !m.holds(o, e) {
+			x := m.time[o] - m.target
+			sum += excess(x, 0) - excess(x+m.rise[a]*m.inv[o], 0)
+		}
+	}
+	return sum
+}
+
 // pair is the best combination of a surplus slot and an expert with a gain
-// between least and most.
+// between least and most. It adds up gain and risk as if no device held both
+// experts, which is never too high.
 func (m *migration) pair(k int, most, least float64) change {
 	m.hot = m.hot[:0]
 	for e, g := range m.gain {
