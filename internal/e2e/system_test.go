@@ -251,6 +251,24 @@ func processes(t *testing.T, text string) []int {
 	return pids
 }
 
+// cluster is the folder of the system's private Postgres, which may lie
+// outside of the data directory.
+func (s *system) cluster(t *testing.T) string {
+	t.Helper()
+	_, rest, found := strings.Cut(s.out.String(), "private Postgres in ")
+	if !found {
+		t.Fatalf("it does not say where the cluster is: %s", s.out)
+	}
+	home, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(home)
+}
+
+// left lists the processes of a system that lives, or lived, in dir.
+func (s *system) left(t *testing.T, dir string) []int {
+	t.Helper()
+	return append(processes(t, dir), processes(t, s.cluster(t))...)
+}
+
 // pid returns the process of a child that weir up started, by its log name.
 func (s *system) pid(t *testing.T, child string) int {
 	t.Helper()

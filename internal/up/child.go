@@ -90,14 +90,14 @@ func (c *child) stop() {
 	<-c.done
 }
 
-// waitReady polls url until it answers 200. A child that ends meanwhile fails
-// the start with the last line it logged.
-func (c *child) waitReady(ctx context.Context, url string) error {
+// waitReady polls url until it answers 200 with a body that enough accepts. A
+// child that ends meanwhile fails the start with the last line it logged.
+func (c *child) waitReady(ctx context.Context, url string, enough func(body []byte) bool) error {
 	client := &http.Client{Timeout: time.Second}
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if ready(client, url) {
+		if body, ok := get200(client, url); ok && enough(body) {
 			return nil
 		}
 		select {
@@ -119,14 +119,17 @@ func orExit0(err error) error {
 	return err
 }
 
-func ready(client *http.Client, url string) bool {
+// anyBody accepts whatever a ready child says.
+func anyBody([]byte) bool { return true }
+
+func get200(client *http.Client, url string) ([]byte, bool) {
 	resp, err := client.Get(url)
 	if err != nil {
-		return false
+		return nil, false
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
-	return resp.StatusCode == http.StatusOK
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	return body, err == nil && resp.StatusCode == http.StatusOK
 }
 
 // lastLine returns the last line of a log, for an error message.

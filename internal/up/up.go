@@ -6,6 +6,7 @@ package up
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -173,12 +174,12 @@ func (s *supervisor) startAll(ctx context.Context) (client.Ready, error) {
 		return none, err
 	}
 	for name, port := range map[string]int{prefillName: portPrefill, decodeName: portDecode} {
-		if err := workers[name].waitReady(ctx, s.url(port)+"/health"); err != nil {
+		if err := workers[name].waitReady(ctx, s.url(port)+"/health", anyBody); err != nil {
 			return none, err
 		}
 		s.step("worker %s serves %s on %s", name, cloudModel, s.addr(port))
 	}
-	if err := cloud.waitReady(ctx, s.url(portCloudOps)+"/readyz"); err != nil {
+	if err := cloud.waitReady(ctx, s.url(portCloudOps)+"/readyz", seesAllInstances); err != nil {
 		return none, err
 	}
 	s.step("cloud on %s, TLS and HTTP/3 on %s", s.addr(portCloud), s.addr(portCloudTLS))
@@ -190,11 +191,21 @@ func (s *supervisor) startAll(ctx context.Context) (client.Ready, error) {
 	if err != nil {
 		return none, err
 	}
-	if err := edge.waitReady(ctx, s.url(portEdgeOps)+"/readyz"); err != nil {
+	if err := edge.waitReady(ctx, s.url(portEdgeOps)+"/readyz", anyBody); err != nil {
 		return none, err
 	}
 	s.step("edge node on %s serves %s", s.addr(portEdge), edgeModel)
 	return ready, nil
+}
+
+// seesAllInstances accepts the cloud's /readyz once its probes have found both
+// workers: before that a request would be refused.
+func seesAllInstances(body []byte) bool {
+	var h struct {
+		Instances int `json:"instances"`
+		Ready     int `json:"instances_ready"`
+	}
+	return json.Unmarshal(body, &h) == nil && h.Instances > 0 && h.Ready == h.Instances
 }
 
 // stopAll stops the children in layers: the edge drains into the cloud, the
