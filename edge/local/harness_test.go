@@ -41,6 +41,7 @@ type node struct {
 	link   *uplink.Uplink
 	rows   *rows
 	log    *safeBuffer
+	roster *roster.Roster
 	onLine func(line string) // told of each line of a stream as it comes
 }
 
@@ -95,6 +96,7 @@ func startNode(t testing.TB, change func(*local.Options)) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
+	n.roster = ros
 	n.link, err = uplink.New(uplink.Options{
 		BaseURL: n.cloud.URL, TLS: n.cloud.DeviceTLS(t), Log: log, PingHeader: ros.Conditional,
 		KeepAlive: 100 * time.Millisecond, IdleTimeout: 500 * time.Millisecond, HeadStart: 50 * time.Millisecond,
@@ -157,6 +159,37 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// poll fetches the snapshot now.
+func (n *node) poll() {
+	n.t.Helper()
+	if err := n.roster.Poll(context.Background(), n.link); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// get fetches a path with the key and checks the status.
+func (n *node) get(path string, status int) string {
+	n.t.Helper()
+	req, err := http.NewRequest(http.MethodGet, n.url+path, nil)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+n.cloud.Key.Reveal())
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if resp.StatusCode != status {
+		n.t.Errorf("GET %s: %d %s", path, resp.StatusCode, raw)
+	}
+	return string(raw)
 }
 
 // answer is what a client got.

@@ -258,7 +258,7 @@ func TestCloudBreaksMidStream(t *testing.T) {
 			}
 		})
 		n.onLine = func(line string) {
-			if how == "cut" && strings.Contains(line, "par") {
+			if how == "cut" && strings.Contains(line, `"content":"par"`) {
 				shown <- struct{}{}
 			}
 		}
