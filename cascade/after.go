@@ -29,15 +29,22 @@ type Verdict struct {
 // policy had wanted more. cal may be nil: the signals are then unusable.
 // It allocates nothing.
 func After(r *Request, a *Answer, cal *Calibration, pol *Policy, n *Node) Verdict {
-	v := Verdict{Theta: pol.Theta}
-	v.Confidence, v.Known = cal.Probability(&a.Signals)
+	p, known := cal.Probability(&a.Signals)
+	return Judge(r, p, known, a.Failed, pol, n)
+}
+
+// Judge is After for a caller that has its own calibrator: pe is the
+// probability that the edge is right, unless known is false; failed says that a
+// validator rejected the answer.
+func Judge(r *Request, pe float64, known, failed bool, pol *Policy, n *Node) Verdict {
+	v := Verdict{Confidence: pe, Known: known, Theta: pol.Theta}
 	switch {
-	case a.Failed:
+	case failed:
 		v.Wanted, v.Reason = true, ReasonValidatorFailed
-	case !v.Known && pol.Rule != RuleAlwaysEdge && pol.Rule != RuleAlwaysCloud:
+	case !known && pol.Rule != RuleAlwaysEdge && pol.Rule != RuleAlwaysCloud:
 		v.Wanted, v.Reason = !pol.KeepUnusable, ReasonSignalUnusable
 	default:
-		v.Wanted, v.Gain = pol.wants(v.Confidence)
+		v.Wanted, v.Gain = pol.wants(pe)
 		v.Reason = verdictReason(v.Wanted, pol)
 	}
 	if !v.Wanted {

@@ -45,13 +45,14 @@ func (l *Logistic) P(x []float64) float64 {
 // row of dim values per label; y lies in [0, 1]; w may be nil for equal weight.
 // A prior of another shape is an error of the caller and is ignored.
 func FitLogistic(x []float64, dim int, y, w []float64, prior *Logistic, tau float64) Logistic {
+	return RefitLogistic(prior, x, dim, y, w, prior, tau)
+}
+
+// RefitLogistic is FitLogistic with another first guess, such as the fit of a
+// moment ago, which saves steps.
+func RefitLogistic(guess *Logistic, x []float64, dim int, y, w []float64, prior *Logistic, tau float64) Logistic {
 	d := dim + 1
-	center := make([]float64, d)
-	if prior != nil && len(prior.W) == dim {
-		center[0] = prior.Bias
-		copy(center[1:], prior.W)
-	}
-	beta := append([]float64(nil), center...)
+	center, beta := prior.vector(dim), guess.vector(dim)
 	grad, hess, row := make([]float64, d), make([]float64, d*d), make([]float64, d)
 	row[0] = 1
 	for range 25 {
@@ -70,11 +71,22 @@ func FitLogistic(x []float64, dim int, y, w []float64, prior *Logistic, tau floa
 			accumulate(grad, hess, row, beta, yi, wi)
 		}
 		step := SolveSymmetric(hess, grad)
-		if step == nil || addStep(beta, step) < 1e-9 {
+		if step == nil || addStep(beta, step) < 1e-7 {
 			break
 		}
 	}
 	return Logistic{Bias: beta[0], W: beta[1:]}
+}
+
+// vector returns bias and weights as one slice, zeros when l is nil or of
+// another shape.
+func (l *Logistic) vector(dim int) []float64 {
+	v := make([]float64, dim+1)
+	if l != nil && len(l.W) == dim {
+		v[0] = l.Bias
+		copy(v[1:], l.W)
+	}
+	return v
 }
 
 func accumulate(grad, hess, row, beta []float64, y, w float64) {

@@ -183,7 +183,7 @@ func (c *Cell) Refit() {
 		return
 	}
 	d := len(c.prior.W)
-	c.fit = cascade.FitLogistic(x, d, y, w, &c.prior, c.opt.Tau*c.tauFactor)
+	c.fit = cascade.RefitLogistic(&c.fit, x, d, y, w, &c.prior, c.opt.Tau*c.tauFactor)
 	c.floor()
 	p := make([]float64, len(y))
 	for i := range p {

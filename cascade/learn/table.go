@@ -205,3 +205,14 @@ func (e *entry) grade() Grade {
 	g, _, _ := Viability(gain, helps, w)
 	return g
 }
+
+// Predict returns what the table expects of an answer with features x in a
+// cell: the probability that the edge is right, and that the cloud is.
+func (t *Table) Predict(cell string, x []float64) (edge, cloud float64) {
+	cloud = t.cloud.Mean(1)
+	e, ok := t.cells[cell]
+	if !ok {
+		return t.prior.P(x), cloud
+	}
+	return e.P(x), e.cloud.Mean(cloud)
+}

@@ -26,6 +26,9 @@ type Prompt struct {
 // hashBits is the size of the feature space: 2^16 buckets of signed hashes.
 const hashBits = 16
 
+// routeBits is the size of the space of route identities.
+const routeBits = 12
+
 // Feature is one non-zero of a feature vector.
 type Feature struct {
 	Index uint32
@@ -43,7 +46,8 @@ const (
 	slotDepth
 	slotImage
 	slotScript // one slot per script bucket
-	slotHashed = slotScript + 8
+	slotRoute  = slotScript + 8
+	slotHashed = slotRoute + 1<<routeBits
 	dimension  = slotHashed + 1<<hashBits
 )
 
@@ -72,10 +76,14 @@ func Features(dst []Feature, p Prompt) []Feature {
 	}
 	dst = appendWords(dst, text)
 	if p.System != "" {
-		dst = append(dst, hashed(hash(hashStart, p.System)^0x5bd1e995, 1))
+		h := hash(hashStart, p.System)
+		dst = append(dst, Feature{slotRoute + uint32((h^h>>32)&(1<<routeBits-1)), routeValue})
 	}
 	return dst
 }
+
+// routeValue makes the identity of the route learn faster than a word.
+const routeValue = 1.5
 
 func appendWords(dst []Feature, text string) []Feature {
 	previous := uint64(0)

@@ -1,0 +1,301 @@
+package replay
+
+import (
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/control"
+	"github.com/weirhq/weir/cascade/learn"
+	"github.com/weirhq/weir/cascade/measure"
+)
+
+// sharedFile finds a file of the shared evaluation data, a sibling of the
+// repository, or skips the test.
+func sharedFile(tb testing.TB, name string) string {
+	tb.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			path := filepath.Join(dir, "..", "shared", "data", "cascade", name)
+			if _, err := os.Stat(path); err == nil {
+				return path
+			}
+		}
+	}
+	tb.Skipf("evaluation data %s is not beside the repository", name)
+	return ""
+}
+
+func openShared(tb testing.TB, name string) *Data {
+	tb.Helper()
+	d, err := Open(sharedFile(tb, name), Columns{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return d
+}
+
+const (
+	qwen  = "uncbench_Qwen-1_8B_to_Qwen-72B.csv.gz"
+	llama = "uncbench_Llama-2-7b-hf_to_Llama-2-70b-hf.csv.gz"
+)
+
+// Metrics agree with an independent implementation within .002.
+func TestMetricParity(t *testing.T) {
+	data, err := os.ReadFile(sharedFile(t, "expected.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want map[string]map[string]any
+	if err := json.Unmarshal(data, &want); err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	check := func(key string, m Metrics) {
+		checked++
+		for name, got := range map[string]float64{"apgr": m.APGR, "auc": m.AUC, "cpt50": m.CPT50, "cpt80": m.CPT80,
+			"cpt95": m.CPT95, "auroc_edge_ok": m.AUROCEdge, "auroc_benefit": m.AUROCHelps} {
+			if w, ok := want[key][name].(float64); !ok || math.Abs(got-w) > .002 {
+				t.Errorf("%s %s is %.4f, want %v", key, name, got, want[key][name])
+			}
+		}
+	}
+	eval := func(file string, names ...string) *Result {
+		o := DefaultOptions()
+		o.Policies, o.Bootstrap = names, 0
+		res, err := Evaluate(openShared(t, file), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	for _, file := range []string{qwen, llama} {
+		for _, s := range eval(file, "margin", "p1", "negent").Sets {
+			for name, m := range s.Policies {
+				if strings.Count(s.Name, "/") == 2 {
+					check(s.Name+"/"+name, m)
+				}
+			}
+		}
+	}
+	for _, s := range eval("routellm_outcomes.csv", "length", "oracle").Sets {
+		check("router_len/"+s.Name, s.Policies["length"])
+		check("router_oracle/"+s.Name, s.Policies["oracle"])
+	}
+	s := eval("openai_gsm8k_6b_175b.csv", "agree", "oracle").Sets[0]
+	check(s.Name, s.Policies["agree"])
+	check("agree2_oracle", s.Policies["oracle"])
+	s = eval("routerarena_sub10.csv", "length", "oracle").Sets[0]
+	check(s.Name+"/len", s.Policies["length"])
+	check("routerarena/oracle", s.Policies["oracle"])
+	if checked != 38 {
+		t.Errorf("%d entries checked, want 38", checked)
+	}
+}
+
+// The rate tracker holds 30 % in every block of 10,000 and every window of
+// 1,000, across five changes of task.
+func TestRateControl(t *testing.T) {
+	for _, file := range []string{qwen, llama} {
+		o := DefaultOptions()
+		o.Policies, o.Bootstrap = []string{"margin", "gain"}, 0
+		res, err := Evaluate(openShared(t, file), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := res.Streams["margin"]
+		for set, rate := range st.BySet {
+			if math.Abs(rate-.30) > .002 {
+				t.Errorf("%s: rate %.4f", set, rate)
+			}
+			if gain := res.Streams["gain"].BySet[set]; math.Abs(gain-.30) > .002 {
+				t.Errorf("%s: rate of gain %.4f", set, gain)
+			}
+		}
+		if st.WorstWindow > .02 {
+			t.Errorf("%s: worst window %.4f off", file, st.WorstWindow)
+		}
+	}
+}
+
+// Shifts of .3 sd between tasks are found within 160 requests in the median,
+// at no more than one false alarm per 2,000.
+func TestDriftDelay(t *testing.T) {
+	for _, file := range []string{qwen, llama} {
+		d := openShared(t, file)
+		blocks := map[string][]float64{}
+		var names []string
+		for _, r := range d.Records {
+			if blocks[r.Cell] == nil {
+				names = append(names, r.Cell)
+			}
+			blocks[r.Cell] = append(blocks[r.Cell], r.Signals[SignalMargin])
+		}
+		for i := 1; i < len(names); i++ {
+			before, after := blocks[names[i-1]], blocks[names[i]]
+			shift := (meanOf(after) - meanOf(before)) / sdOf(before)
+			if math.Abs(shift) < .3 {
+				continue
+			}
+			delays, alarms := driftRuns(before, after)
+			if delays > 160 || alarms > 1 {
+				t.Errorf("%s: shift %.2f to %s: delay %.0f, %.2f false alarms per 2,000", file, shift, names[i], delays, alarms)
+			}
+		}
+	}
+}
+
+// driftRuns draws streams from both blocks and returns the median delay and
+// the mean number of false alarms in 2,000 requests.
+func driftRuns(before, after []float64) (delay, alarms float64) {
+	const runs = 31
+	var delays []float64
+	for seed := range uint64(runs) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		d := control.NewPageHinkley()
+		for range d.Warmup {
+			d.Observe(before[rng.IntN(len(before))])
+		}
+		quiet := *d
+		for range 2000 {
+			if quiet.Observe(before[rng.IntN(len(before))]) {
+				alarms += 1. / runs
+			}
+		}
+		n := 1
+		for !d.Observe(after[rng.IntN(len(after))]) {
+			n++
+		}
+		delays = append(delays, float64(n))
+	}
+	return median(delays), alarms
+}
+
+func meanOf(v []float64) float64 { return mean(v) }
+
+func sdOf(v []float64) float64 {
+	m, s := mean(v), 0.0
+	for _, x := range v {
+		s += (x - m) * (x - m)
+	}
+	return math.Sqrt(s / float64(len(v)))
+}
+
+// With labels only of escalated answers and of 5 % of the kept ones, the
+// calibration of CosmosQA/Llama is within .07, far better than without.
+func TestPartialFeedback(t *testing.T) {
+	d := openShared(t, llama)
+	without, with := partialECE(d, "cosmosqa_10k", 0, 1), 0.0
+	for seed := range uint64(5) {
+		e := partialECE(d, "cosmosqa_10k", .05, seed)
+		with += e / 5
+		if e > .07 {
+			t.Errorf("seed %d: ECE %.3f with 5 %% shadow labels", seed, e)
+		}
+	}
+	if without < 2*with {
+		t.Errorf("ECE %.3f with shadow labels, %.3f without: they change nothing", with, without)
+	}
+}
+
+func partialECE(d *Data, cell string, share float64, seed uint64) float64 {
+	rng := rand.New(rand.NewPCG(seed, 4))
+	c := learn.NewCell(learn.DefaultOptions(), cascade.Logistic{W: []float64{1}})
+	tracker := control.NewTracker(.3, -.5)
+	var p, y []float64
+	for i := range d.Records {
+		r := &d.Records[i]
+		if r.Cell != cell {
+			continue
+		}
+		x := []float64{cascade.Phi(math.Log(r.Signals[SignalP1]))}
+		pe := c.P(x)
+		p, y = append(p, pe), append(y, r.Edge)
+		escalated := tracker.Decide(-pe)
+		if escalated || rng.Float64() < share {
+			c.Observe(x, r.Edge, learn.Propensity(escalated, share))
+		}
+	}
+	return measure.ECE(measure.Reliability(p, y, nil, 10))
+}
+
+// The prompt alone: the subject prior reaches .670 on MMLU, hashed words .60
+// on the subset with texts.
+func TestPromptOnly(t *testing.T) {
+	o := DefaultOptions()
+	o.Policies, o.Bootstrap = []string{"subject-prior", "hashed"}, 0
+	for seed := range uint64(3) {
+		o.Seed = seed
+		res, err := Evaluate(openShared(t, "routellm_outcomes.csv"), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := res.Sets[0].Policies["subject-prior"].APGR; got < .670 {
+			t.Errorf("seed %d: subject prior has APGR %.4f on MMLU", seed, got)
+		}
+		res, err = Evaluate(openShared(t, "routellm_prompts.jsonl"), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := res.Sets[0].Policies["hashed"].APGR; got < .60 {
+			t.Errorf("seed %d: hashed words have APGR %.4f on the MMLU subset", seed, got)
+		}
+	}
+}
+
+func TestViabilityRejectsHopelessSets(t *testing.T) {
+	res, err := Evaluate(openShared(t, "bouchard_voi_summary.csv"), DefaultOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	usable := map[string]bool{}
+	for _, v := range res.Summary {
+		usable[v.Set] = v.Grade == learn.GradeUsable
+	}
+	for set, want := range map[string]bool{"simpleqa": false, "livecodebench": false, "math_hard": false, "triviaqa": true} {
+		if usable[set] != want {
+			t.Errorf("%s usable: %v, want %v", set, usable[set], want)
+		}
+	}
+}
+
+// Learn-then-test keeps its promise on real answers: the risk exceeds 5 % in
+// at most 10 % of splits.
+func TestRiskOnSplits(t *testing.T) {
+	d := openShared(t, llama)
+	var items []control.RiskItem
+	for _, r := range d.Records {
+		if r.Cell == "cosmosqa_10k" {
+			items = append(items, control.RiskItem{Score: -r.Signals[SignalP1], Loss: 1 - r.Edge})
+		}
+	}
+	violations, rng := 0, rand.New(rand.NewPCG(1, 5))
+	for range 200 {
+		rng.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
+		b, err := control.LTT(items[:500], .05, .1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		risk := 0.0
+		for _, it := range items[500:] {
+			if it.Score <= b.Theta {
+				risk += it.Loss
+			}
+		}
+		if risk/float64(len(items)-500) > .05 {
+			violations++
+		}
+	}
+	if violations > 20 {
+		t.Errorf("risk above 5 %% in %d of 200 splits", violations)
+	}
+}

@@ -1,0 +1,154 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/weirhq/weir/internal/cli"
+)
+
+// EvalCommand is `weir cascade eval`: policies on a file of outcomes.
+func EvalCommand() cli.Command {
+	return cli.Command{Name: "eval", Short: "Evaluate policies offline on a file of outcomes",
+		Usage: "--data FILE --policy NAME[,NAME] [flags]", Run: runEval}
+}
+
+func runEval(_ context.Context, env cli.Env, args []string) error {
+	o := DefaultOptions()
+	var data, html string
+	var asJSON bool
+	var cols Columns
+	fs := pflag.NewFlagSet("cascade eval", pflag.ContinueOnError)
+	fs.StringVar(&data, "data", "", "file of outcomes: CSV or JSON lines, gzipped or not")
+	fs.StringSliceVar(&o.Policies, "policy", o.Policies, "policies: "+strings.Join(PolicyNames(), ", "))
+	fs.BoolVar(&asJSON, "json", false, "write JSON")
+	fs.StringVar(&html, "html", "", "also write a page with plots to this file")
+	fs.Float64Var(&o.Rate, "rate", o.Rate, "target share of escalations")
+	fs.Float64Var(&o.Alpha, "risk-alpha", o.Alpha, "risk that the risk policy keeps to")
+	fs.Float64Var(&o.Delta, "risk-delta", o.Delta, "probability with which it may fail")
+	fs.IntVar(&o.Bootstrap, "bootstrap", o.Bootstrap, "paired resamples for intervals; 0 for none")
+	fs.Uint64Var(&o.Seed, "seed", o.Seed, "seed of resamples and folds")
+	columnFlags(fs, &cols)
+	if err := cli.ParseFlags(env, fs, "--data FILE --policy NAME[,NAME] [flags]", args); err != nil {
+		return err
+	}
+	if err := checkOptions(data, fs.Args(), o); err != nil {
+		return err
+	}
+	d, err := Open(data, cols)
+	if err != nil {
+		return err
+	}
+	res, err := Evaluate(d, o)
+	if err != nil {
+		return err
+	}
+	if err := res.useful(); err != nil {
+		return err
+	}
+	if html != "" {
+		if err := writeFile(html, res.WriteHTML); err != nil {
+			return err
+		}
+	}
+	if asJSON {
+		return res.WriteJSON(env.Stdout)
+	}
+	return res.WriteText(env.Stdout)
+}
+
+func columnFlags(fs *pflag.FlagSet, c *Columns) {
+	for _, f := range []struct {
+		to          *string
+		name, about string
+	}{
+		{&c.Edge, "edge", "column: the edge's score, 0..1 or right/wrong"},
+		{&c.Cloud, "cloud", "column: the cloud's score"},
+		{&c.Confidence, "confidence", "column: the edge's confidence, a probability, log-probability or score"},
+		{&c.P1, "p1", "column: probability of the chosen option"},
+		{&c.Margin, "margin", "column: probability of the best minus the second option"},
+		{&c.NegEnt, "negent", "column: negative entropy"},
+		{&c.Entropy, "entropy", "column: entropy"},
+		{&c.Agree, "agree", "column: 1 when a second sample agreed"},
+		{&c.EdgeCost, "edge-cost", "column: the edge's cost, dollars"},
+		{&c.CloudCost, "cloud-cost", "column: the cloud's cost, dollars"},
+		{&c.EdgeMS, "edge-ms", "column: the edge's latency, ms"},
+		{&c.CloudMS, "cloud-ms", "column: the cloud's latency, ms"},
+		{&c.Task, "task", "column: task; each is a set of its own, beside 'pooled'"},
+		{&c.Split, "split", "column: train or test; without it rows are a stream"},
+		{&c.ID, "id", "column: name of the row"},
+		{&c.Prompt, "prompt", "column: text of the prompt"},
+		{&c.PromptLength, "prompt-chars", "column: length of the prompt"},
+		{&c.Set, "set", "name of the set where the file has no tasks"},
+	} {
+		fs.StringVar(f.to, f.name, "", f.about)
+	}
+}
+
+func checkOptions(data string, rest []string, o Options) error {
+	switch {
+	case data == "":
+		return cli.Usagef("--data is missing: name a file of outcomes")
+	case len(rest) > 0:
+		return cli.Usagef("unexpected argument %q", rest[0])
+	case !(o.Rate > 0 && o.Rate < 1):
+		return cli.Usagef("--rate is %v, want between 0 and 1", o.Rate)
+	case !(o.Alpha > 0 && o.Alpha < 1) || !(o.Delta > 0 && o.Delta < 1):
+		return cli.Usagef("--risk-alpha and --risk-delta must lie between 0 and 1")
+	case o.Bootstrap < 0 || o.Bootstrap > 100_000:
+		return cli.Usagef("--bootstrap is %d, want 0 to 100000", o.Bootstrap)
+	}
+	for _, name := range o.Policies {
+		if _, err := policyByName(name); err != nil {
+			return cli.Usagef("--policy: %v", err)
+		}
+	}
+	return nil
+}
+
+// useful is an error when no policy could be applied to any set.
+func (r *Result) useful() error {
+	if r.Summary != nil {
+		return nil
+	}
+	for _, s := range r.Sets {
+		if len(s.Policies) > 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %s", ErrNotApplicable, strings.Join(r.Skipped, "; "))
+}
+
+// writeFile writes by a temporary file and a rename, so that a failure leaves
+// no half file.
+func writeFile(path string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".weir-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	if err := write(f); err != nil {
+		f.Close()
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := f.Chmod(0o644); err != nil {
+		f.Close()
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// Command is `weir cascade` with its subcommands that need no running node.
+func Command() cli.Command {
+	return cli.Command{Name: "cascade", Short: "Evaluate and calibrate cascade decisions",
+		Sub: []cli.Command{EvalCommand()}}
+}

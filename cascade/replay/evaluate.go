@@ -1,0 +1,266 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/weirhq/weir/cascade/learn"
+	"github.com/weirhq/weir/cascade/measure"
+)
+
+// Options say how to evaluate.
+type Options struct {
+	Policies []string
+	// Rate is the target share of escalations, Alpha and Delta are the level
+	// and the error probability of the risk policy.
+	Rate, Alpha, Delta float64
+	// Bootstrap is the number of paired resamples; 0 leaves intervals out.
+	Bootstrap int
+	Seed      uint64
+}
+
+// DefaultOptions are a 30 % rate, a risk of 5 % with 90 % confidence and 1,000
+// resamples.
+func DefaultOptions() Options {
+	return Options{Policies: []string{"static", "gain"}, Rate: .30, Alpha: .05, Delta: .10, Bootstrap: 1000, Seed: 1}
+}
+
+// Metrics are the numbers of one policy on one set. Those that are undefined
+// are NaN.
+type Metrics struct {
+	APGR, AUC              float64
+	CPT50, CPT80, CPT95    float64
+	AUROCEdge, AUROCHelps  float64
+	ECE                    float64
+	Rate                   float64
+	Brier, LogLoss         float64
+	CQAUC, CQAUCFreeEdge   float64
+	BestAccuracy, BestRate float64
+	// Low and High bound APGR, DiffLow and DiffHigh its difference to the first
+	// policy, both at 95 %.
+	Low, High, DiffLow, DiffHigh float64
+	Grade                        learn.Grade
+	Stream                       Stream
+}
+
+// SetResult holds what was found on one set.
+type SetResult struct {
+	Name        string
+	N, Train    int
+	Edge, Cloud float64 // accuracies
+	Policies    map[string]Metrics
+	Baselines   Baselines
+	Curves      map[string]measure.Curve
+	Reliability map[string][]measure.Bin
+	Latency     Latency
+}
+
+// Result is a whole evaluation.
+type Result struct {
+	Options Options
+	Sets    []SetResult
+	Streams map[string]Stream
+	Summary []SummaryVerdict
+	// Skipped says why a policy is missing in a set.
+	Skipped []string
+}
+
+// ranked is a policy's work on one set.
+type ranked struct {
+	policy
+	scores
+	order measure.Order
+}
+
+// Evaluate runs the policies over the data.
+func Evaluate(d *Data, o Options) (*Result, error) {
+	res := &Result{Options: o, Streams: map[string]Stream{}}
+	if d.Summary != nil {
+		res.Summary = GradeSummary(d.Summary)
+		return res, nil
+	}
+	var chosen []policy
+	for _, name := range o.Policies {
+		p, err := policyByName(name)
+		if err != nil {
+			return nil, err
+		}
+		chosen = append(chosen, p)
+	}
+	all := map[string][]float64{} // priorities over all records, by policy
+	for _, name := range d.Sets() {
+		s := newSetData(d, name, o.Seed)
+		if len(s.test) == 0 {
+			res.Skipped = append(res.Skipped, fmt.Sprintf("%s: no test rows", name))
+			continue
+		}
+		work, err := rank(s, chosen, name, res)
+		if err != nil {
+			return nil, err
+		}
+		if name != d.Pool {
+			collect(all, s, work)
+		}
+		res.Sets = append(res.Sets, evaluateSet(s, name, work, o))
+	}
+	runStreams(d, chosen, all, o, res)
+	return res, nil
+}
+
+func rank(s *setData, chosen []policy, name string, res *Result) ([]ranked, error) {
+	var work []ranked
+	for _, p := range chosen {
+		sc, err := p.score(s)
+		if errors.Is(err, ErrNotApplicable) {
+			res.Skipped = append(res.Skipped, fmt.Sprintf("%s: %s: %v", name, p.name, err))
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", name, p.name, err)
+		}
+		work = append(work, ranked{policy: p, scores: sc, order: measure.Rank(pick(sc.priority, s.test))})
+	}
+	return work, nil
+}
+
+func collect(all map[string][]float64, s *setData, work []ranked) {
+	for _, w := range work {
+		if all[w.name] == nil {
+			all[w.name] = make([]float64, len(s.d.Records))
+			for i := range all[w.name] {
+				all[w.name][i] = math.NaN()
+			}
+		}
+		for k, i := range s.rows {
+			all[w.name][i] = w.priority[k]
+		}
+	}
+}
+
+func pick(v []float64, at []int) []float64 {
+	out := make([]float64, len(at))
+	for i, k := range at {
+		out[i] = v[k]
+	}
+	return out
+}
+
+func evaluateSet(s *setData, name string, work []ranked, o Options) SetResult {
+	edge := pick(s.column(func(r *Record) float64 { return r.Edge }), s.test)
+	cloud := pick(s.column(func(r *Record) float64 { return r.Cloud }), s.test)
+	r := SetResult{Name: name, N: len(s.test), Train: len(s.train), Edge: mean(edge), Cloud: mean(cloud),
+		Policies: map[string]Metrics{}, Curves: map[string]measure.Curve{}, Reliability: map[string][]measure.Bin{}}
+	right, helps := make([]bool, len(edge)), make([]bool, len(edge))
+	for i := range edge {
+		right[i], helps[i] = edge[i] >= .5, cloud[i] > edge[i]
+	}
+	orders := make([]measure.Order, len(work))
+	for j, w := range work {
+		orders[j] = w.order
+		m, curve := rankMetrics(pick(w.priority, s.test), w.order, edge, cloud, right, helps)
+		m.CQAUC, m.CQAUCFreeEdge = costMetrics(s, w, curve)
+		if w.edge != nil {
+			p, y := known(pick(w.edge, s.test), edge)
+			bins := measure.Reliability(p, y, nil, 10)
+			m.ECE, m.Brier, m.LogLoss = measure.ECE(bins), measure.Brier(p, y), measure.LogLoss(p, y)
+			r.Reliability[w.name] = bins
+		}
+		r.Policies[w.name], r.Curves[w.name] = m, curve
+	}
+	addIntervals(r.Policies, work, orders, edge, cloud, o)
+	r.Baselines = baselines(s, edge, cloud, o)
+	r.Latency = latency(s, o.Rate)
+	return r
+}
+
+func rankMetrics(priority []float64, order measure.Order, edge, cloud []float64, right, helps []bool) (Metrics, measure.Curve) {
+	c := measure.NewCurve(order, edge, cloud)
+	nan := math.NaN()
+	m := Metrics{APGR: c.APGR(), AUC: c.Area(), CPT50: c.CPT(.5), CPT80: c.CPT(.8), CPT95: c.CPT(.95),
+		ECE: nan, Rate: nan, Brier: nan, LogLoss: nan, Low: nan, High: nan, DiffLow: nan, DiffHigh: nan}
+	m.BestAccuracy, m.BestRate = c.Best()
+	keep := make([]float64, len(priority))
+	for i, p := range priority {
+		keep[i] = -p
+	}
+	m.AUROCEdge = measure.AUROC(keep, right)
+	m.AUROCHelps = measure.AUROC(priority, helps)
+	m.Grade, _, _ = learn.Viability(priority, helps, nil)
+	return m, c
+}
+
+// known drops the rows whose probability is not known.
+func known(p, y []float64) (kp, ky []float64) {
+	for i := range p {
+		if !math.IsNaN(p[i]) {
+			kp, ky = append(kp, p[i]), append(ky, y[i])
+		}
+	}
+	return kp, ky
+}
+
+func addIntervals(to map[string]Metrics, work []ranked, orders []measure.Order, edge, cloud []float64, o Options) {
+	if o.Bootstrap <= 0 || len(work) == 0 {
+		return
+	}
+	samples := measure.BootstrapAPGR(orders, edge, cloud, o.Bootstrap, o.Seed)
+	for j, w := range work {
+		m := to[w.name]
+		m.Low, m.High = measure.Interval(samples[j], .95)
+		if j > 0 {
+			m.DiffLow, m.DiffHigh = measure.Interval(measure.Difference(samples[j], samples[0]), .95)
+		}
+		to[w.name] = m
+	}
+}
+
+// runStreams runs each policy over all test rows in file order and fills in
+// the realised rates.
+func runStreams(d *Data, chosen []policy, all map[string][]float64, o Options, res *Result) {
+	split := d.HasSplit()
+	for _, p := range chosen {
+		priority := all[p.name]
+		if priority == nil {
+			continue
+		}
+		var rows, calibration []int
+		for i := range d.Records {
+			switch {
+			case math.IsNaN(priority[i]):
+			case split && d.Records[i].Split == SplitTrain:
+				calibration = append(calibration, i)
+			case !split || d.Records[i].Split == SplitTest:
+				rows = append(rows, i)
+			}
+		}
+		if !split { // the first rows of a stream stand for yesterday's traffic
+			calibration = rows[:min(window, len(rows))]
+		}
+		t := threshold{kind: p.control, calibration: calibration, priority: pick(priority, calibration)}
+		t.spread = spreadOf(t.priority)
+		st := runStream(d, rows, pick(priority, rows), t, streamOptions{o.Rate, o.Alpha, o.Delta})
+		res.Streams[p.name] = st
+		for i := range res.Sets {
+			set := &res.Sets[i]
+			m, ok := set.Policies[p.name]
+			if !ok {
+				continue
+			}
+			m.Rate = st.Rate
+			if r, ok := st.BySet[set.Name]; ok {
+				m.Rate = r
+			}
+			m.Stream = st
+			set.Policies[p.name] = m
+		}
+	}
+}
+
+func mean(v []float64) float64 {
+	s := 0.0
+	for _, x := range v {
+		s += x
+	}
+	return s / float64(len(v))
+}

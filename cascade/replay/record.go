@@ -1,0 +1,109 @@
+// Package replay evaluates cascades offline: it reads outcomes of an edge and a
+// cloud model, lets the policies of package cascade decide on them, and reports
+// how good, how calibrated and how well controlled the decisions are. It holds
+// the `weir cascade` commands.
+package replay
+
+import "math"
+
+// Split says which part of a data set a record belongs to.
+type Split uint8
+
+// The splits. Data without any train record is a stream: policies that learn
+// predict each record before they see its label.
+const (
+	SplitNone Split = iota
+	SplitTrain
+	SplitTest
+)
+
+// Signal names a confidence of the edge model that a file may hold. Bigger is
+// more confident.
+type Signal int
+
+// The signals.
+const (
+	SignalConfidence Signal = iota // a probability, a log-probability or any score
+	SignalP1                       // probability of the chosen option
+	SignalMargin                   // probability of the best minus the second
+	SignalNegEnt                   // minus the entropy, nats
+	SignalAgree                    // 1 when a second cheap sample agreed
+	signalCount
+)
+
+var signalNames = [signalCount]string{"confidence", "p1", "margin", "negent", "agree"}
+
+// Record is one request with the outcomes of both tiers.
+type Record struct {
+	ID   string
+	Set  string // name under which it is reported
+	Cell string // task, subject or route: the unit of calibration
+	// Edge and Cloud are scores in [0, 1].
+	Edge, Cloud float64
+	// Signals are NaN where the file has none.
+	Signals [signalCount]float64
+	// EdgeCost and CloudCost are dollars, EdgeMS and CloudMS milliseconds; NaN
+	// where unknown.
+	EdgeCost, CloudCost float64
+	EdgeMS, CloudMS     float64
+	Chars               float64 // length of the prompt; NaN where unknown
+	Prompt              string
+	Split               Split
+}
+
+func newRecord() Record {
+	r := Record{EdgeCost: math.NaN(), CloudCost: math.NaN(), EdgeMS: math.NaN(), CloudMS: math.NaN(), Chars: math.NaN()}
+	for i := range r.Signals {
+		r.Signals[i] = math.NaN()
+	}
+	return r
+}
+
+// Data is a file of records, in order.
+type Data struct {
+	Records []Record
+	// Pool is the name of the set that holds all records, "" for none.
+	Pool string
+	// Agreement says that "right" means agreement with the cloud.
+	Agreement bool
+	// Summary holds published medians instead of records, see Summary.
+	Summary []SummaryRow
+}
+
+// HasSplit reports whether there are both train and test records.
+func (d *Data) HasSplit() bool {
+	train, test := false, false
+	for i := range d.Records {
+		train = train || d.Records[i].Split == SplitTrain
+		test = test || d.Records[i].Split == SplitTest
+	}
+	return train && test
+}
+
+// Sets lists the names of the sets in order of appearance; the pool comes last.
+func (d *Data) Sets() []string {
+	var names []string
+	seen := map[string]bool{}
+	for i := range d.Records {
+		if s := d.Records[i].Set; !seen[s] {
+			seen[s] = true
+			names = append(names, s)
+		}
+	}
+	if d.Pool != "" && len(names) > 1 && !seen[d.Pool] {
+		names = append(names, d.Pool)
+	}
+	return names
+}
+
+// Select returns the records of one set, by reference.
+func (d *Data) Select(set string) []*Record {
+	var out []*Record
+	pool := set == d.Pool
+	for i := range d.Records {
+		if r := &d.Records[i]; pool || r.Set == set {
+			out = append(out, r)
+		}
+	}
+	return out
+}

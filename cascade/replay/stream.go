@@ -1,0 +1,145 @@
+package replay
+
+import (
+	"math"
+	"slices"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/control"
+)
+
+// window is the length of the sliding window in which the rate is watched.
+const window = 1000
+
+// Stream is what happened when a policy ran over the test rows in file order.
+type Stream struct {
+	Rate        float64 // realised share of escalations
+	WorstWindow float64 // largest distance from the target in a window
+	Risk        float64 // share of rows kept with the edge wrong and the cloud right
+	Accuracy    float64
+	Theta       float64 // last threshold on the priority
+	Feasible    bool    // false: risk control found no threshold and escalates all
+	// Rates is the rate in consecutive windows, for drawing.
+	Rates []float64
+	// BySet is the rate per set.
+	BySet map[string]float64
+}
+
+// streamOptions are the targets of the controllers.
+type streamOptions struct {
+	rate, alpha, delta float64
+}
+
+// runStream decides on the rows (indices of records, in order) by their
+// priorities. calibration holds the rows from which a fixed threshold is taken.
+func runStream(d *Data, rows []int, priority []float64, c threshold, o streamOptions) Stream {
+	st := Stream{Feasible: true, BySet: map[string]float64{}}
+	theta, feasible := c.start(d, o)
+	st.Feasible = feasible
+	tracker := control.NewTracker(o.rate, theta)
+	tracker.Scale = c.spread
+	request, node := cascade.Request{}, cascade.Node{EdgeReady: true, Link: cascade.LinkUp}
+	pol := cascade.Policy{Rule: cascade.RuleThreshold, Risk: c.kind == controlRisk}
+	escalated := make([]bool, len(rows))
+	seen := map[string]int{}
+	for k, i := range rows {
+		if c.kind == controlRate {
+			theta = tracker.Theta()
+		}
+		pol.Threshold = -theta
+		v := cascade.Judge(&request, -priority[k], true, false, &pol, &node)
+		if c.kind == controlRate {
+			tracker.Observe(v.Escalate)
+		}
+		r := &d.Records[i]
+		seen[r.Set]++
+		escalated[k] = v.Escalate
+		if v.Escalate {
+			st.BySet[r.Set]++
+			st.Rate++
+			st.Accuracy += r.Cloud
+		} else {
+			st.Accuracy += r.Edge
+			st.Risk += math.Max(0, r.Cloud-r.Edge)
+		}
+	}
+	n := math.Max(1, float64(len(rows)))
+	st.Rate, st.Accuracy, st.Risk, st.Theta = st.Rate/n, st.Accuracy/n, st.Risk/n, theta
+	for set, count := range seen {
+		st.BySet[set] /= float64(count)
+	}
+	st.Rates, st.WorstWindow = windows(escalated, o.rate)
+	return st
+}
+
+// windows returns the rate in consecutive windows and the largest distance of
+// any sliding window from the target.
+func windows(escalated []bool, target float64) (rates []float64, worst float64) {
+	size := min(window, len(escalated))
+	count := 0
+	for k, e := range escalated {
+		if e {
+			count++
+		}
+		if k >= size && escalated[k-size] {
+			count--
+		}
+		if k >= size-1 {
+			worst = math.Max(worst, math.Abs(float64(count)/float64(size)-target))
+		}
+		if (k+1)%size == 0 {
+			rates = append(rates, float64(count)/float64(size))
+		}
+	}
+	return rates, worst
+}
+
+// threshold is a policy's control with what it is fixed on.
+type threshold struct {
+	kind        steering
+	calibration []int     // records
+	priority    []float64 // of them
+	spread      float64   // of the priorities, for the tracker's step
+}
+
+// start returns the first threshold on the priority.
+func (c threshold) start(d *Data, o streamOptions) (theta float64, feasible bool) {
+	switch c.kind {
+	case controlNever:
+		return math.Inf(1), true
+	case controlAlways:
+		return math.Inf(-1), true
+	case controlRisk:
+		items := make([]control.RiskItem, len(c.calibration))
+		for k, i := range c.calibration {
+			r := &d.Records[i]
+			items[k] = control.RiskItem{Score: c.priority[k], Loss: math.Max(0, r.Cloud-r.Edge)}
+		}
+		b, err := control.LTT(items, o.alpha, o.delta)
+		if err != nil {
+			return math.Inf(-1), false
+		}
+		return b.Theta, true
+	}
+	return quantile(c.priority, 1-o.rate), true
+}
+
+// quantile of the finite values; 0 when there are none.
+func quantile(values []float64, q float64) float64 {
+	v := slices.DeleteFunc(slices.Clone(values), func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
+	if len(v) == 0 {
+		return 0
+	}
+	slices.Sort(v)
+	return v[max(0, min(len(v)-1, int(math.Ceil(q*float64(len(v))))-1))]
+}
+
+// spreadOf returns a step scale for priorities: one where they look like
+// probabilities or gains, their own spread where they do not.
+func spreadOf(priority []float64) float64 {
+	s := quantile(priority, .98) - quantile(priority, .02)
+	if s > 4 || (s > 0 && s < .02) {
+		return s
+	}
+	return 1
+}
