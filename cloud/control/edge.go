@@ -40,6 +40,10 @@ type JoinReply struct {
 	SnapshotKey ed25519.PublicKey `json:"snapshot_key"` // base64
 }
 
+// joinTimeout lets many devices that start together wait for one another. A
+// device waits a little longer for its answer.
+const joinTimeout = 10 * time.Second
+
 func (c *Control) join(g *gin.Context) {
 	if g.Request.TLS == nil {
 		c.fail(g, forbidden("tls_required", "devices join over TLS: use the cloud's https address"))
@@ -60,7 +64,7 @@ func (c *Control) join(g *gin.Context) {
 		c.fail(g, openai.BadRequest("csr", openai.CodeInvalidValue, "csr: %s", err))
 		return
 	}
-	ctx, cancel := context.WithTimeout(g.Request.Context(), callTimeout)
+	ctx, cancel := context.WithTimeout(g.Request.Context(), joinTimeout)
 	defer cancel()
 	var cert []byte
 	dev, err := c.store.ConsumeJoinToken(ctx, store.Join{Token: token, Key: key, CertLife: c.o.DeviceLife}, func(d store.Device) (err error) {
