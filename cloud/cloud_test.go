@@ -25,10 +25,16 @@ import (
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/pki"
 	"github.com/weirhq/weir/internal/telemetry"
+	"github.com/weirhq/weir/internal/testpg"
 	"github.com/weirhq/weir/tenants"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(leakTest{m}) }
+
+// leakTest looks for leaks after testpg has taken its cluster down.
+type leakTest struct{ m *testing.M }
+
+func (l leakTest) Run() int { return testpg.Run(l.m) }
 
 const tenant = "11111111-1111-4111-8111-111111111111"
 

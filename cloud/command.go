@@ -77,7 +77,9 @@ func Run(ctx context.Context, conf Config, databaseURL string, w io.Writer) erro
 	}
 	r, err := newRole(conf, c, c.Authority(), tel, log)
 	if err != nil {
-		return errors.Join(err, tel.Shutdown())
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		return errors.Join(err, c.Run(ended), tel.Shutdown()) // Run frees what New has opened
 	}
 	if err := r.run(ctx); err != nil {
 		return errors.Join(fmt.Errorf("cloud: %w", err), tel.Shutdown())
