@@ -10,35 +10,21 @@ type flow struct {
 	running int
 	waiting int // live ones in the two heaps
 
-	// Both heaps may hold nodes of requests that have left; see live.
-	viable    heap[int64, *Item] // by deadline and length
-	relegated heap[int64, *Item] // too late for their deadline
+	// Both heaps may hold nodes of requests that have left; see Queue.live.
+	viable    heap[int64, uint32] // handles, by deadline and length
+	relegated heap[int64, uint32] // too late for their deadline
 }
 
-// live reports whether a node's request still waits for what the node stands
-// for. Removing a request only marks it, which spares the heaps from writing
-// every request's place whenever it moves.
-func live(n *node[int64, *Item]) bool { return n.val.queued && n.val.seq == n.seq }
+func flowMoved(f *flow, to int) { f.place = to }
 
-// pop takes out the node of the request that head gave.
-func (f *flow) pop(it *Item) {
-	if f.viable.len() > 0 && f.viable.nodes[0].val == it {
+// pop takes out the node that head chose.
+func (f *flow) pop() {
+	if f.viable.len() > 0 {
 		f.viable.remove(0)
 	} else {
 		f.relegated.remove(0)
 	}
 }
-
-// compact drops dead nodes once they are the greater part, so that a request
-// that went away is not held for long.
-func (f *flow) compact() {
-	if all := f.viable.len() + f.relegated.len(); all > 32 && all > 2*f.waiting {
-		f.viable.keep(live)
-		f.relegated.keep(live)
-	}
-}
-
-func flowMoved(f *flow, to int) { f.place = to }
 
 // band is the tenants of one priority.
 type band struct {
@@ -48,7 +34,7 @@ type band struct {
 	queued    int
 	shed      []ref // sheddable ones, newest on top, some dead
 	sheddable int   // live ones of these
-	seq       uint64
+	seq       uint32
 }
 
 func (b *band) flow(tenant string) *flow {

@@ -11,17 +11,17 @@ type heap[K int64 | float64, V any] struct {
 
 type node[K int64 | float64, V any] struct {
 	key K
-	seq uint64 // first come, first served among equal keys
+	seq uint32 // first come, first served among equal keys; wraps
 	val V
 }
 
 func (n *node[K, V]) less(o *node[K, V]) bool {
-	return n.key < o.key || n.key == o.key && n.seq < o.seq
+	return n.key < o.key || n.key == o.key && int32(n.seq-o.seq) < 0
 }
 
 func (h *heap[K, V]) len() int { return len(h.nodes) }
 
-func (h *heap[K, V]) push(key K, seq uint64, v V) {
+func (h *heap[K, V]) push(key K, seq uint32, v V) {
 	h.nodes = append(h.nodes, node[K, V]{key, seq, v})
 	h.up(len(h.nodes) - 1)
 }

@@ -11,25 +11,25 @@ import (
 // and keeps it in place; the queue links it in without allocating.
 type Item struct {
 	Tenant string
-	Band   int     // 0 goes first
-	Weight float64 // tenant's times class's share; 0 stands for 1
-	Input  int64   // prompt tokens, as estimated
+	Value  any // the caller's
 	// Deadline is for the first token; zero goes behind all deadlines.
 	Deadline time.Time
 	// MaxQueue is how long it may wait; zero stands for no limit.
 	MaxQueue  time.Duration
 	Sheddable bool
-	Value     any // the caller's
+	Band      int     // 0 goes first
+	Weight    float64 // tenant's times class's share; 0 stands for 1
+	Input     int64   // prompt tokens, as estimated
 
-	// What Next reads lies together.
+	// What Next reads lies together, with the two fields above.
 	flow      *flow
 	deadline  int64 // Unix microseconds; noDeadline for none
 	expires   int64 // Unix microseconds; 0 for none
+	seq       uint32
+	handle    uint32 // in the queue's table
 	queued    bool
 	running   bool
 	sheddable bool // as it was when queued
-	seq       uint64
-	handle    uint32 // in the queue's table
 }
 
 const noDeadline = math.MaxInt64

@@ -7,7 +7,7 @@ type Queue struct {
 	opts   Options
 	bands  []band
 	queued int
-	seq    uint64
+	seq    uint32
 	epoch  int64 // Unix microseconds at which the scaled unit is 1
 	scale  float64
 	scaled int64 // when scale was computed
@@ -77,7 +77,6 @@ func (q *Queue) insert(it *Item, f *flow, now int64) {
 	if it.MaxQueue > 0 {
 		it.expires = now + it.MaxQueue.Microseconds()
 	}
-	f.viable.push(key, it.seq, it)
 	f.waiting++
 	if f.place < 0 {
 		f.band.enter(f)
@@ -85,6 +84,7 @@ func (q *Queue) insert(it *Item, f *flow, now int64) {
 	f.band.queued++
 	q.queued++
 	q.table.add(it)
+	f.viable.push(key, it.seq, it.handle)
 	q.wheel.add(it)
 	q.pushShed(f.band, it)
 }
@@ -111,7 +111,7 @@ func (q *Queue) Next(pool *Pool, now time.Time) *Item {
 			if pool.Fits != nil && !pool.Fits(it) {
 				return nil
 			}
-			f.pop(it)
+			f.pop()
 			q.take(it)
 			it.running = true
 			f.running++
@@ -136,30 +136,45 @@ func (q *Queue) ceiling(band int) float64 {
 func (q *Queue) head(f *flow, pool *Pool, now int64) *Item {
 	for f.viable.len() > 0 {
 		n := f.viable.nodes[0]
+		it := q.live(&n)
 		switch {
-		case !live(&n):
+		case it == nil:
 			f.viable.remove(0)
-		case n.val.expires != 0 && n.val.expires <= now:
-			q.timedOut(n.val)
-		case !hopeless(n.val, pool, now):
-			return n.val
+		case it.expires != 0 && it.expires <= now:
+			q.timedOut(it)
+		case !hopeless(it, pool, now):
+			return it
 		default:
 			f.viable.remove(0)
 			f.relegated.push(n.key, n.seq, n.val)
 		}
 	}
 	for f.relegated.len() > 0 {
-		n := f.relegated.nodes[0]
+		it := q.live(&f.relegated.nodes[0])
 		switch {
-		case !live(&n):
+		case it == nil:
 			f.relegated.remove(0)
-		case n.val.expires != 0 && n.val.expires <= now:
-			q.timedOut(n.val)
+		case it.expires != 0 && it.expires <= now:
+			q.timedOut(it)
 		default:
-			return n.val
+			return it
 		}
 	}
 	return nil
+}
+
+// live returns the request of a heap's node, or nil if it has left. Removing a
+// request only empties its place in the table, which spares the heaps from
+// writing every request's place whenever it moves.
+func (q *Queue) live(n *node[int64, uint32]) *Item { return q.table.get(ref{n.val, n.seq}) }
+
+// compact drops a flow's dead nodes once they are the greater part.
+func (q *Queue) compact(f *flow) {
+	if all := f.viable.len() + f.relegated.len(); all > 32 && all > 2*f.waiting {
+		alive := func(n *node[int64, uint32]) bool { return q.live(n) != nil }
+		f.viable.keep(alive)
+		f.relegated.keep(alive)
+	}
 }
 
 // hopeless reports whether the first token would come after the deadline.
@@ -185,7 +200,7 @@ func (q *Queue) Remove(it *Item) bool {
 		return false
 	}
 	q.take(it)
-	it.flow.compact()
+	q.compact(it.flow)
 	return true
 }
 

@@ -12,7 +12,7 @@ type table struct {
 // ref is a list's entry. The sequence number tells a reused handle apart.
 type ref struct {
 	handle uint32
-	seq    uint64
+	seq    uint32
 }
 
 func (t *table) add(it *Item) {
