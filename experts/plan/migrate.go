@@ -22,6 +22,8 @@ type migration struct {
 	risk   []float64 // excess that one replica fewer would add at its holders
 	rise   []float64 // what each replica carries more with one fewer
 	hot    []relief
+	warm   int     // entries of hot that relieve other devices
+	light  []int32 // experts whose further replica would weigh least
 }
 
 // relief is what one more replica of an expert would do.

@@ -255,3 +255,37 @@ func bruteSplit(p Placement, w []float64) float64 {
 	}
 	return best
 }
+
+// With one or two transfers on few devices the search is near the best of all
+// placements that are so few transfers away.
+func TestBoundedAgainstBruteForce(t *testing.T) {
+	worst := 0.0
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(2, 4).Draw(t, "experts")
+		g := rapid.IntRange(2, 3).Draw(t, "devices")
+		f := Uniform(g, rapid.IntRange((n+g-1)/g, min(n, 3)).Draw(t, "slots"))
+		first, err := Solve(Problem{Loads: [][]float64{drawLoad(t, n)}, Fleet: f})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, k := drawLoad(t, n), rapid.IntRange(1, 2).Draw(t, "moves")
+		best := math.Inf(1)
+		eachRow(f.Total(), n, func(row []int) {
+			p := Placement{Experts: n, Fleet: f, Layers: [][]int{row}}
+			if p.Validate() == nil && p.Incoming(0, first.Placement) <= k {
+				best = min(best, slices.Max(p.DeviceLoads(0, w)))
+			}
+		})
+		r, err := Solve(Problem{Loads: [][]float64{w}, Fleet: f, Old: &first.Placement, Moves: k})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.Max(r.Placement.DeviceLoads(0, w)); best > 0 && !math.IsInf(best, 1) {
+			worst = max(worst, got/best)
+			if got > best*1.3 {
+				t.Fatalf("load %v, %d moves from %v: found %v, best %v", w, k, first.Placement.Layers[0], got, best)
+			}
+		}
+	})
+	t.Logf("at worst %.4f of the best", worst)
+}

@@ -14,7 +14,7 @@ func (m *migration) step(k int) bool {
 		best = m.relieve(k)
 	}
 	if best.gain <= 0 {
-		return false
+		return m.chain(k)
 	}
 	m.used += best.cost
 	a := m.slot[best.p]
@@ -57,7 +57,32 @@ func (m *migration) aim(target float64) {
 			m.multi = append(m.multi, int32(e))
 		}
 	}
+	m.findLight()
 }
+
+// findLight finds the experts whose further replica would weigh least: what a
+// device above target takes best for a surplus replica that it gives up.
+func (m *migration) findLight() {
+	m.light = m.light[:0]
+	weight := func(e int32) float64 { return m.load[e] / float64(m.cnt[e]+1) }
+	for e := range m.cnt {
+		e := int32(e)
+		if len(m.light) == lightCap && weight(e) >= weight(m.light[lightCap-1]) {
+			continue
+		}
+		if len(m.light) < lightCap {
+			m.light = append(m.light, e)
+		}
+		i := len(m.light) - 1
+		for ; i > 0 && weight(m.light[i-1]) > weight(e); i-- {
+			m.light[i] = m.light[i-1]
+		}
+		m.light[i] = e
+	}
+}
+
+// lightCap is the length of light.
+const lightCap = 8
 
 // touchHolders judges anew what shares a device with expert e.
 func (m *migration) touchHolders(e int32) {
@@ -105,9 +130,6 @@ func (m *migration) bestOverwrite(k int) change {
 			most = g
 		}
 	}
-	if most <= m.target*minGain {
-		return change{}
-	}
 	if m.devices() <= exactDevices {
 		var best change
 		for e := range m.gain {
@@ -115,7 +137,7 @@ func (m *migration) bestOverwrite(k int) change {
 		}
 		return best
 	}
-	best := m.pair(k, most, most/2)
+	best := m.pair(k, most, max(most/2, m.target*minGain))
 	if best.gain <= 0 {
 		best = m.pair(k, most, m.target*minGain)
 	}
@@ -130,9 +152,6 @@ const exactDevices = 16
 // estimate: what an expert's holders win and what another's lose is added up
 // per device before it is judged.
 func (m *migration) pairExact(k int, e int32, best change) change {
-	if m.gain[e] <= 0 {
-		return best
-	}
 	bestWorth := max(best.worth(), m.target*minGain)
 	for _, a := range m.multi {
 		if m.cnt[a] < 2 || a == e {
@@ -197,6 +216,12 @@ func (m *migration) pair(k int, most, least float64) change {
 			m.hot = append(m.hot, relief{int32(e), g, m.load[e] / float64(m.cnt[e]+1)})
 		}
 	}
+	m.warm = len(m.hot)
+	for _, e := range m.light {
+		if m.gain[e] < least {
+			m.hot = append(m.hot, relief{e, m.gain[e], m.load[e] / float64(m.cnt[e]+1)})
+		}
+	}
 	var best change
 	for _, a := range m.multi {
 		if m.cnt[a] < 2 {
@@ -226,8 +251,14 @@ func (m *migration) pairSlot(k int, s int32, most float64, best change) change {
 	if most <= floor {
 		return best
 	}
-	m.work -= len(m.hot)
-	for _, r := range m.hot {
+	m.work -= m.warm
+	if over > 0 {
+		m.work -= len(m.hot) - m.warm
+	}
+	for i, r := range m.hot {
+		if i == m.warm && over <= 0 {
+			break // a light expert relieves only the device of the slot
+		}
 		if r.gain <= floor {
 			continue
 		}

@@ -117,7 +117,7 @@ func TestLoopSettlesAfterShift(t *testing.T) {
 	prefill := sharedLoads(t, "deepseek-r1-sglang/prefill_in4096.json")
 	rng := rand.New(rand.NewPCG(3, 4))
 	c, s := Default(), NewState(solved(t, decode, 32, 32))
-	c.Cooldown = 4
+	c.Cooldown, c.Moves = 4, 16
 	moves, last := 0, Decision{}
 	for range 40 {
 		s, last = Decide(c, s, Observation{Window: resample(prefill, 400_000, 8, rng)})
