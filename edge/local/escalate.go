@@ -28,14 +28,19 @@ var errCloudSilent = errors.New("the cloud's answer did not come")
 // maxReply bounds a whole answer of the cloud, in bytes.
 const maxReply = 32 << 20
 
-// cloudReply is the beginning of the cloud's answer: of a stream the first
-// event has come, so that nothing is shown before there is something.
+// wholeTimeout bounds the wait for an answer that is no stream. Such an answer
+// sends nothing while it is made; that its gateway lives is the link's to watch.
+const wholeTimeout = 10 * time.Minute
+
+// cloudReply is the cloud's answer, as far as it must have come before any of
+// it may be shown: a stream up to its first event, any other answer in full.
+// Until then the local answer can still stand in.
 type cloudReply struct {
 	*uplink.Response
-	ctx    context.Context
 	guard  *upstream.Guard
 	span   trace.Span
 	start  time.Time
+	whole  openai.Body // nil for a stream
 	events *sse.Reader // nil for a whole answer
 	first  []byte      // the first event
 }
@@ -53,8 +58,12 @@ func (s *Server) ask(ctx context.Context, c *call, why cascade.Reason) (*cloudRe
 		return nil, errors.New("a local-only request must not leave this node")
 	}
 	ctx, span := s.tracer.Start(ctx, "escalate "+string(why), trace.WithSpanKind(trace.SpanKindClient))
-	ctx, guard := upstream.NewGuard(ctx, s.opt.FirstByte, s.opt.Stall)
-	r := &cloudReply{ctx: ctx, guard: guard, span: span, start: s.opt.Now()}
+	firstByte := s.opt.FirstByte
+	if !c.req.Stream {
+		firstByte = wholeTimeout
+	}
+	ctx, guard := upstream.NewGuard(ctx, firstByte, s.opt.Stall)
+	r := &cloudReply{guard: guard, span: span, start: s.opt.Now()}
 	resp, err := s.opt.Cloud.Do(ctx, c.escalation(ctx, s, why))
 	c.cloudSends++
 	if err == nil {
@@ -79,7 +88,7 @@ func (s *Server) ask(ctx context.Context, c *call, why cascade.Reason) (*cloudRe
 	return nil, err
 }
 
-// begin checks the status and, for a stream, reads up to the first event.
+// begin checks the status and reads what must have come.
 func (r *cloudReply) begin(stream bool) error {
 	r.guard.Progress()
 	if r.StatusCode != http.StatusOK {
@@ -92,7 +101,7 @@ func (r *cloudReply) begin(stream bool) error {
 		return e
 	}
 	if !stream {
-		return nil
+		return r.readWhole()
 	}
 	r.events = sse.NewReader(r.Body)
 	first, err := r.events.Next()
@@ -105,6 +114,34 @@ func (r *cloudReply) begin(stream bool) error {
 	r.guard.Progress()
 	r.first = append([]byte(nil), first...)
 	return nil
+}
+
+func (r *cloudReply) readWhole() error {
+	raw, err := io.ReadAll(io.LimitReader(&progress{r.Body, r.guard}, maxReply+1))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errCloudSilent, err)
+	}
+	if len(raw) > maxReply {
+		return fmt.Errorf("%w: it is longer than %d bytes", errCloudSilent, maxReply)
+	}
+	if r.whole, err = openai.ParseBody(raw); err != nil {
+		return fmt.Errorf("%w: it is not a JSON object", errCloudSilent)
+	}
+	return nil
+}
+
+// progress tells a guard of each read.
+type progress struct {
+	r io.Reader
+	g *upstream.Guard
+}
+
+func (p *progress) Read(b []byte) (int, error) {
+	n, err := p.r.Read(b)
+	if n > 0 {
+		p.g.Progress()
+	}
+	return n, err
 }
 
 // escalation is the request to the cloud: the client's body with the draft and

@@ -169,6 +169,28 @@ func (n *node) poll() {
 	}
 }
 
+// abandon sends a request and leaves as soon as when holds.
+func (n *node) abandon(when func() bool) {
+	n.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.url+"/v1/chat/completions", strings.NewReader(`{"model":"auto",`+hello+`}`))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+n.cloud.Key.Reveal())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	eventually(n.t, "request under way", when)
+	cancel()
+	<-ended
+}
+
 // get fetches a path with the key and checks the status.
 func (n *node) get(path string, status int) string {
 	n.t.Helper()

@@ -204,6 +204,7 @@ func TestCloudFaultsWithALocalAnswer(t *testing.T) {
 			(&openai.Error{Status: 429, Type: openai.TypeQuota, Code: openai.CodeInsufficient, Message: "spent"}).Write(w, nil)
 		}, "budget"},
 		{"nonsense", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502); _, _ = w.Write([]byte("<html>")) }, "cloud_error"},
+		{"200 of nonsense", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }, "cloud_error"},
 	} {
 		n.cloud.Answer(tt.answer)
 		for _, stream := range []string{"", `,"stream":true`} {

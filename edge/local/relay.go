@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -67,24 +66,12 @@ func (s *Server) broken(ctx context.Context, c *call, r *cloudReply, err error) 
 		Message: "the cloud's answer broke off", Cause: err}
 }
 
-// relayWhole reads the whole answer before a byte of it leaves, so that a
-// broken one is still an error with a status.
+// relayWhole sends an answer that has come in full.
 func (s *Server) relayWhole(c *call, out *output, r *cloudReply, reason cascade.Reason) error {
-	raw, err := io.ReadAll(io.LimitReader(&progress{r.Body, r.guard}, maxReply+1))
-	if err != nil {
-		return fmt.Errorf("read the cloud's answer: %w", err)
-	}
-	if len(raw) > maxReply {
-		return fmt.Errorf("the cloud's answer is longer than %d bytes", maxReply)
-	}
-	body, err := openai.ParseBody(raw)
-	if err != nil {
-		return fmt.Errorf("the cloud's answer: %w", errors.New(err.Error())) // not the client's fault: no *openai.Error
-	}
-	s.read(c, body, reason)
+	s.read(c, r.whole, reason)
 	s.seal(c, out)
-	body.Set("weir", &c.result)
-	return out.json(body)
+	r.whole.Set("weir", &c.result)
+	return out.json(r.whole)
 }
 
 // read takes model, usage and weir object from a whole answer or a last chunk.
@@ -102,20 +89,6 @@ func (s *Server) read(c *call, body openai.Body, reason cascade.Reason) {
 			c.result.CloudTokens = u.CompletionTokens
 		}
 	}
-}
-
-// progress tells a guard of each read.
-type progress struct {
-	r io.Reader
-	g *upstream.Guard
-}
-
-func (p *progress) Read(b []byte) (int, error) {
-	n, err := p.r.Read(b)
-	if n > 0 {
-		p.g.Progress()
-	}
-	return n, err
 }
 
 // relayStream sends events on as they come. The cloud's weir object, in the

@@ -163,6 +163,12 @@ func (c *Cloud) DefaultSnapshot(version int64) *tenants.Snapshot {
 	}
 }
 
+// Prices is a price book for the cloud, in micro-dollars per million tokens.
+func Prices(input, output int64) []tenants.Price {
+	return []tenants.Price{{Version: 1, Tier: tenants.Cloud, Model: "*", EffectiveFrom: time.Now().Add(-time.Hour),
+		Input: input, CachedInput: input, Output: output}}
+}
+
 // SetSnapshot signs a snapshot and serves it.
 func (c *Cloud) SetSnapshot(t testing.TB, s *tenants.Snapshot) {
 	t.Helper()
