@@ -229,6 +229,36 @@ func TestRootOnlyFolderMovesTheCluster(t *testing.T) {
 	if again := mustOpen(t, o); again.Home() != c.Home() {
 		t.Errorf("second start: %s, first %s", again.Home(), c.Home())
 	}
+	t.Run("removed", func(t *testing.T) {
+		o := o
+		o.Dir = filepath.Join(outer, "other")
+		c := mustOpen(t, o)
+		child, err := c.Start(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Remove(o.Dir); err == nil || !strings.Contains(err.Error(), "in use") {
+			t.Errorf("while it runs: %v", err)
+		}
+		child.Stop(stopGrace)
+		pointer, kept := filepath.Join(o.Dir, pointerFile), filepath.Join(outer, "kept")
+		if err := errors.Join(os.Mkdir(kept, 0o700), os.WriteFile(pointer, []byte(kept), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if err := Remove(o.Dir); err == nil || !strings.Contains(err.Error(), "not marked") {
+			t.Errorf("a pointer to somebody's folder: %v", err)
+		}
+		if err := os.WriteFile(pointer, []byte(c.Home()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := Remove(o.Dir); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(c.Home()); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("still there: %v", err)
+		}
+		mustOpen(t, o) // and a new one can be made
+	})
 	if err := os.RemoveAll(c.Home()); err != nil {
 		t.Fatal(err)
 	}

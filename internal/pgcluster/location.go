@@ -18,6 +18,9 @@ import (
 // pointerFile, in the data directory, names a cluster that lies elsewhere.
 const pointerFile = "postgres.location"
 
+// ownerFile, in a cluster that lies elsewhere, names its data directory.
+const ownerFile = "data-directory"
+
 // elsewhere are folders for the clusters of root callers whose data directory
 // is closed to other users. Both survive a reboot.
 func elsewhere() []string { return []string{"/var/lib/weir-postgres", "/var/tmp/weir-postgres"} }
@@ -82,9 +85,42 @@ func (p place) move(pointer string, why error) (string, error) {
 			_ = os.Remove(home)
 			continue
 		}
+		// So that an operator can tell whose a cluster is whose owner is gone.
+		if err := os.WriteFile(filepath.Join(home, ownerFile), []byte(p.dir+"\n"), 0o600); err != nil {
+			return "", err
+		}
 		return home, os.WriteFile(pointer, []byte(home+"\n"), 0o600)
 	}
 	return "", fmt.Errorf("no folder that user %d may enter: tried %s (%w) and %s", p.cred.Uid, p.dir, why, strings.Join(p.elsewhere, ", "))
+}
+
+// Remove deletes the cluster of a data directory, wherever it lies, with all its
+// data. It refuses while the server runs. Removing the data directory alone
+// would leave behind a cluster that had to move.
+func Remove(dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("remove cluster: %w", err)
+	}
+	home, pointer := filepath.Join(dir, "postgres"), filepath.Join(dir, pointerFile)
+	if b, err := os.ReadFile(pointer); err == nil {
+		home = strings.TrimSpace(string(b))
+		// A damaged pointer must not cost anybody a folder.
+		if owner, err := os.ReadFile(filepath.Join(home, ownerFile)); err != nil || strings.TrimSpace(string(owner)) != dir {
+			return fmt.Errorf("remove cluster: %s names %q, which is not marked as the cluster of %s", pointer, home, dir)
+		}
+	}
+	pid := readPID(filepath.Join(home, "data", "postmaster.pid"))
+	if pid > 0 && syscall.Kill(pid, 0) == nil && !isOther(pid) {
+		return fmt.Errorf("remove cluster: %s is in use by process %d", home, pid)
+	}
+	if err := errors.Join(os.RemoveAll(home), os.RemoveAll(shortDir(home))); err != nil {
+		return fmt.Errorf("remove cluster: %w", err)
+	}
+	if err := os.Remove(pointer); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove cluster: %w", err)
+	}
+	return nil
 }
 
 // own makes the folder for the cluster's user alone.
