@@ -8,7 +8,12 @@ import (
 // Request is what an attempt asks of an account.
 type Request struct {
 	Key, Model, Tier, Class string
-	Amount                  Amount
+	// Amount is the most that the attempt may take: budgets and totals per day
+	// and month reserve it, so that a settlement never exceeds it.
+	Amount Amount
+	// Likely is what it will probably take: rates reserve it, so that cautious
+	// bounds do not starve them. The zero value stands for Amount.
+	Likely Amount
 	// Deadline is when Expire may end a reservation that its owner forgot.
 	Deadline time.Time
 }
@@ -68,7 +73,11 @@ func (v Verdict) OK() bool { return v.Reason == Admitted }
 // res must be new or closed, must not be copied while open, and ends with
 // exactly one of Settle, Release and Expire.
 func (a *Account) Admit(r *Request, now time.Time, res *Reservation) Verdict {
-	if !r.Amount.valid() {
+	e := estimate{r.Amount, r.Likely}
+	if e.likely == (Amount{}) {
+		e.likely = e.bound
+	}
+	if !e.valid() {
 		return Verdict{Reason: InvalidRequest}
 	}
 	a.mu.Lock()
@@ -81,12 +90,12 @@ func (a *Account) Admit(r *Request, now time.Time, res *Reservation) Verdict {
 		return Verdict{Reason: TooManyLimits}
 	}
 	c := readClock(now)
-	v, mask := a.check(p, &r.Amount, c)
+	v, mask := a.check(p, &e, c)
 	if !v.OK() {
 		return v
 	}
 	*res = Reservation{
-		account: a, open: true, plan: p, mask: mask, amount: r.Amount, slot: true,
+		account: a, open: true, plan: p, mask: mask, estimate: e, slot: true,
 		day: c.day, month: c.month, deadline: math.MaxInt64,
 	}
 	if !r.Deadline.IsZero() {
@@ -94,7 +103,7 @@ func (a *Account) Admit(r *Request, now time.Time, res *Reservation) Verdict {
 	}
 	for i, s := range p.states {
 		if mask&(1<<i) != 0 {
-			a.commit(s, r.Amount.of(s.limit.Kind), c.period(s.limit.Window), c)
+			a.commit(s, e.of(&s.limit), c.period(s.limit.Window), c)
 		}
 	}
 	a.link(res)
@@ -103,9 +112,9 @@ func (a *Account) Admit(r *Request, now time.Time, res *Reservation) Verdict {
 
 // check asks every counter of a plan and returns the verdict and which of the
 // counters will count the request.
-func (a *Account) check(p *plan, amount *Amount, c clock) (v Verdict, mask uint64) {
+func (a *Account) check(p *plan, e *estimate, c clock) (v Verdict, mask uint64) {
 	for i, s := range p.states {
-		n := amount.of(s.limit.Kind)
+		n := e.of(&s.limit)
 		s.demand += n
 		reason, us := a.room(s, n, c)
 		switch {

@@ -164,7 +164,7 @@ func (w *leaseWorld) settle(t *rapid.T) {
 		return
 	}
 	i := rapid.IntRange(0, len(n.open)-1).Draw(t, "open")
-	n.settle(i, rapid.Int64Range(0, n.open[i].amount.Cost).Draw(t, "actual"), w.now)
+	n.settle(i, rapid.Int64Range(0, n.open[i].estimate.bound.Cost).Draw(t, "actual"), w.now)
 }
 
 // crash kills a gateway with all it holds; what its spool had is its settled
@@ -223,7 +223,7 @@ func (w *leaseWorld) check(t *rapid.T) {
 	at := w.ledger()
 	for _, n := range w.nodes {
 		for _, r := range n.open {
-			at += r.amount.Cost
+			at += r.estimate.bound.Cost
 		}
 	}
 	if at > w.budget || w.b.Committed() > w.budget {
@@ -235,7 +235,7 @@ func (w *leaseWorld) check(t *rapid.T) {
 func (w *leaseWorld) finish(t *rapid.T) {
 	for _, n := range w.nodes {
 		for len(n.open) > 0 {
-			n.settle(0, n.open[0].amount.Cost, w.now)
+			n.settle(0, n.open[0].estimate.bound.Cost, w.now)
 		}
 	}
 	for range 3 {

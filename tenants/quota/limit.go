@@ -155,6 +155,25 @@ func (a *Amount) valid() bool {
 	return counts && a.Cost >= 0 && a.Cost <= 1<<60
 }
 
+// estimate is what an attempt reserves: budgets the bound, rates what is
+// likely.
+type estimate struct{ bound, likely Amount }
+
+func (e *estimate) of(l *Limit) int64 {
+	if l.Window == Minute {
+		return e.likely.of(l.Kind)
+	}
+	return e.bound.of(l.Kind)
+}
+
+func (e *estimate) valid() bool { return e.bound.valid() && e.likely.valid() }
+
+// fix takes over the counts of calls, which no later news changes.
+func (e *estimate) fix(from *estimate) {
+	e.bound.Requests, e.bound.Escalations = from.bound.Requests, from.bound.Escalations
+	e.likely.Requests, e.likely.Escalations = from.likely.Requests, from.likely.Escalations
+}
+
 // Period numbers UTC days since 1970-01-01, or months since 1970-01.
 type Period int32
 

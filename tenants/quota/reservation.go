@@ -9,7 +9,7 @@ type Reservation struct {
 	open       bool     // this and all below belong to the account's lock
 	plan       *plan
 	mask       uint64 // which of the plan's counters it is counted in
-	amount     Amount
+	estimate   estimate
 	slot       bool // holds concurrency
 	day, month Period
 	deadline   int64 // Unix microseconds
@@ -28,15 +28,17 @@ func (r *Reservation) period(w Window) Period {
 }
 
 // Correct sets the reservation to what is now known, in either direction and
-// without asking: after prefill the prompt's true length is a fact. Requests
-// and escalations stay. It reports whether the reservation was open.
-func (r *Reservation) Correct(to Amount, now time.Time) bool {
-	if !to.valid() || !r.lock() {
+// without asking: after prefill the prompt's true length is a fact. bound and
+// likely are totals as in Request; requests and escalations stay. It reports
+// whether the reservation was open.
+func (r *Reservation) Correct(bound, likely Amount, now time.Time) bool {
+	e := estimate{bound, likely}
+	if !e.valid() || !r.lock() {
 		return false
 	}
 	defer r.account.mu.Unlock()
-	to.Requests, to.Escalations = r.amount.Requests, r.amount.Escalations
-	r.grow(&to, readClock(now))
+	e.fix(&r.estimate)
+	r.move(&e, readClock(now))
 	return true
 }
 
@@ -53,25 +55,28 @@ func (r *Reservation) TopUp(to Amount, now time.Time) Verdict {
 	}
 	a := r.account
 	defer a.mu.Unlock()
-	to = Amount{
-		Requests: r.amount.Requests, Escalations: r.amount.Escalations,
-		Input: max(to.Input, r.amount.Input), Output: max(to.Output, r.amount.Output), Cost: max(to.Cost, r.amount.Cost),
-	}
+	e := estimate{r.estimate.bound.raised(to), r.estimate.likely.raised(to)}
 	c := readClock(now)
 	var v Verdict
 	for i, s := range r.plan.states {
 		if r.mask&(1<<i) == 0 || s.limit.Shadow || s.limit.Window == AtOnce {
 			continue
 		}
-		more := to.of(s.limit.Kind) - r.amount.of(s.limit.Kind)
+		more := e.of(&s.limit) - r.estimate.of(&s.limit)
 		if reason, us := a.roomFor(s, more, r.period(s.limit.Window), c); reason != Admitted {
 			v.refuse(reason, us, s)
 		}
 	}
 	if v.OK() {
-		r.grow(&to, c)
+		r.move(&e, c)
 	}
 	return v
+}
+
+// raised returns the greater of each part of which tokens and cost consist.
+func (a Amount) raised(to Amount) Amount {
+	a.Input, a.Output, a.Cost = max(a.Input, to.Input), max(a.Output, to.Output), max(a.Cost, to.Cost)
+	return a
 }
 
 // roomFor is room within the period in which a reservation was made.
@@ -82,13 +87,13 @@ func (a *Account) roomFor(s *state, n int64, p Period, c clock) (Reason, int64) 
 	return a.roomIn(s, n, p, c)
 }
 
-// grow moves every counter by the difference to the new amount.
-func (r *Reservation) grow(to *Amount, c clock) {
+// move shifts every counter by the difference to the new estimate.
+func (r *Reservation) move(to *estimate, c clock) {
 	for i, s := range r.plan.states {
 		if r.mask&(1<<i) == 0 || s.limit.Window == AtOnce {
 			continue
 		}
-		diff := to.of(s.limit.Kind) - r.amount.of(s.limit.Kind)
+		diff := to.of(&s.limit) - r.estimate.of(&s.limit)
 		if diff == 0 {
 			continue
 		}
@@ -97,7 +102,7 @@ func (r *Reservation) grow(to *Amount, c clock) {
 		}
 		r.account.commit(s, diff, r.period(s.limit.Window), c)
 	}
-	r.amount = *to
+	r.estimate = *to
 }
 
 // Settle ends the reservation with what was really used: rates get back or
@@ -109,8 +114,9 @@ func (r *Reservation) Settle(actual Amount, now time.Time) bool {
 		return false
 	}
 	defer r.account.mu.Unlock()
-	actual.Requests, actual.Escalations = r.amount.Requests, r.amount.Escalations
-	r.end(&actual, now)
+	e := estimate{actual, actual}
+	e.fix(&r.estimate)
+	r.end(&e, now)
 	return true
 }
 
@@ -121,7 +127,7 @@ func (r *Reservation) Release(now time.Time) bool {
 		return false
 	}
 	defer r.account.mu.Unlock()
-	r.end(&Amount{}, now)
+	r.end(&estimate{}, now)
 	return true
 }
 
@@ -146,14 +152,14 @@ func (r *Reservation) freeSlot() {
 	}
 }
 
-func (r *Reservation) end(actual *Amount, now time.Time) {
+func (r *Reservation) end(actual *estimate, now time.Time) {
 	a, us := r.account, now.UnixMicro()
 	r.freeSlot()
 	for i, s := range r.plan.states {
 		if r.mask&(1<<i) == 0 || s.limit.Window == AtOnce {
 			continue
 		}
-		reserved, used := r.amount.of(s.limit.Kind), actual.of(s.limit.Kind)
+		reserved, used := r.estimate.of(&s.limit), actual.of(&s.limit)
 		if s.limit.Window == Minute {
 			s.bucket.advance(us)
 			s.bucket.take(used - reserved)
@@ -213,7 +219,7 @@ func (a *Account) Expire(now time.Time) int {
 	for r := a.queue[0]; r != nil; {
 		next := r.next
 		if r.deadline <= us {
-			r.end(&Amount{}, now)
+			r.end(&estimate{}, now)
 			n++
 		}
 		r = next

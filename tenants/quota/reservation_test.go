@@ -28,7 +28,7 @@ func TestCorrectTopUpSettle(t *testing.T) {
 		t.Fatal(v)
 	}
 	expect("admitted", 600, 600, 0)
-	res.Correct(Amount{Input: 300, Output: 100, Cost: 400}, noon)
+	res.Correct(Amount{Input: 300, Output: 100, Cost: 400}, Amount{Input: 300, Output: 100, Cost: 400}, noon)
 	expect("corrected", 400, 400, 0)
 	if v := res.TopUp(Amount{Input: 300, Output: 300, Cost: 600}, noon); !v.OK() {
 		t.Fatal(v)
@@ -45,7 +45,7 @@ func TestCorrectTopUpSettle(t *testing.T) {
 		t.Error("not settled")
 	}
 	expect("settled", 350, 0, 350)
-	if res.Settle(Amount{}, noon) || res.Release(noon) || res.Correct(Amount{}, noon) || res.TopUp(Amount{}, noon).Reason != ReservationClosed {
+	if res.Settle(Amount{}, noon) || res.Release(noon) || res.Correct(Amount{}, Amount{}, noon) || res.TopUp(Amount{}, noon).Reason != ReservationClosed {
 		t.Error("a closed reservation still acts")
 	}
 	expect("settled once", 350, 0, 350)
@@ -223,7 +223,7 @@ func (b *bookkeeper) admit(t *rapid.T) {
 
 func (b *bookkeeper) correct(t *rapid.T) {
 	i := b.pick(t)
-	if am := b.amount(t, max(b.reserved[i], 0)); b.res[i].Correct(am, b.now) {
+	if am := b.amount(t, max(b.reserved[i], 0)); b.res[i].Correct(am, am, b.now) {
 		b.reserved[i] = am.Cost
 	}
 }
