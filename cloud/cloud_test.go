@@ -54,6 +54,10 @@ func (p *fakePlane) Record(r tenants.UsageRecord) {
 	p.rows = append(p.rows, r)
 }
 func (p *fakePlane) Usage(context.Context, gateway.UsageQuery) (any, error) { return gin.H{}, nil }
+func (p *fakePlane) Claim(context.Context, gateway.Claim) (gateway.Claimed, error) {
+	return gateway.Claimed{Mine: true, SameBody: true}, nil
+}
+func (p *fakePlane) DropClaim(context.Context, gateway.Claim) error { return nil }
 func (p *fakePlane) Register(r gin.IRouter) {
 	r.GET("/edge/v1/snapshot", func(c *gin.Context) { c.String(http.StatusOK, c.Request.Proto) })
 }

@@ -26,6 +26,7 @@ type plane interface {
 	gateway.Directory
 	gateway.Recorder
 	gateway.UsageReader
+	gateway.Claims
 	// Register adds the routes of devices and operators.
 	Register(gin.IRouter)
 	// Run loads and refreshes until ctx ends.
@@ -69,7 +70,7 @@ func newRole(conf Config, p plane, auth *pki.Authority, tel *telemetry.Telemetry
 		return nil, err
 	}
 	r.gateway, err = gateway.New(gateway.Options{
-		Directory: p, Recorder: p, Usage: p, Pool: r.pool, Models: conf.models(), Client: r.client, Telemetry: tel, Log: log,
+		Directory: p, Recorder: p, Usage: p, Claims: p, Pool: r.pool, Models: conf.models(), Client: r.client, Telemetry: tel, Log: log,
 		Timeouts:    gateway.Timeouts{FirstByte: conf.FirstByteTimeout, Stall: conf.StallTimeout, Answer: conf.AnswerTimeout},
 		MaxAttempts: conf.MaxAttempts, MaxInFlight: conf.MaxInflight, Node: conf.Name, Epoch: contract.NewID(),
 		Mount: p.Register, AltSvc: r.servers.altSvc,

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirhq/weir/cloud/control"
 	"github.com/weirhq/weir/internal/cli"
+	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/testpg"
 )
 
@@ -91,18 +92,25 @@ func TestRun(t *testing.T) {
 		return resp.StatusCode
 	}
 	await(t, "the new key works", func() bool { return ask() == 200 })
+	again := func() string {
+		resp, text := send(t, tr, api+"/v1/chat/completions", key, hellos, contract.HeaderIdempotency, "once")
+		return fmt.Sprint(resp.StatusCode, resp.Header.Get(contract.HeaderRequestID), text)
+	}
+	if first := again(); !strings.HasPrefix(first, "200") || again() != first {
+		t.Errorf("two requests with one Idempotency-Key: %s", first)
+	}
 	pg.Stop()
 	await(t, "degraded", func() bool { return status() == "degraded" })
 	if got := ask(); got != 200 {
 		t.Errorf("a known key got %d without the database", got)
 	}
 	pg.Start(t)
-	await(t, "both ledger rows", func() bool {
+	await(t, "the ledger rows", func() bool {
 		resp, text := send(t, tr, api+"/v1/usage", key, "")
 		var report struct {
 			Totals struct{ Attempts int }
 		}
-		return resp.StatusCode == 200 && json.Unmarshal([]byte(text), &report) == nil && report.Totals.Attempts == 2
+		return resp.StatusCode == 200 && json.Unmarshal([]byte(text), &report) == nil && report.Totals.Attempts == 3
 	})
 	cancel()
 	select {

@@ -179,6 +179,42 @@ func TestOutageAndColdStart(t *testing.T) {
 	})
 }
 
+// A database that hangs is worse than one that refuses: nothing may wait for
+// it longer than its own timeout.
+func TestHungDatabase(t *testing.T) {
+	server := testpg.NewServer(t)
+	p := start(t, options(t, server.URL()))
+	p.ready(t)
+	_, key := p.newKey(t, p.newTenant(t, "acme"))
+	eventually(t, "the key is accepted", func() bool { _, err := p.Index().Lookup(key, time.Now()); return err == nil })
+	server.Pause(t)
+	eventually(t, "the hang is noticed", func() bool { return !p.DatabaseUp() })
+	if _, err := p.Index().Lookup(key, time.Now()); err != nil {
+		t.Errorf("known key: %v", err)
+	}
+	if a := p.admin(t, http.MethodGet, "tenants", nil); a.status != http.StatusServiceUnavailable {
+		t.Errorf("admin: %s", a)
+	}
+	server.Resume()
+	eventually(t, "the database is back", p.DatabaseUp)
+	if a := p.admin(t, http.MethodGet, "tenants", nil); a.status != http.StatusOK {
+		t.Errorf("afterwards: %s", a)
+	}
+
+	server.Pause(t)
+	p.Record(tenants.UsageRecord{})
+	ended := make(chan error, 1)
+	go func() { ended <- p.stop() }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the end waits for a hung database")
+	}
+}
+
 func TestNewNeedsItsOptions(t *testing.T) {
 	if _, err := New(Options{Log: quiet}); err == nil {
 		t.Error("no secrets directory, no database: accepted")

@@ -36,6 +36,7 @@ type exchange struct {
 	story    *explanation
 
 	queue, ttft time.Duration
+	remark      string // for the explanation
 	outcome     tenants.Outcome
 	failure     *openai.Error // what the client was told, if anything went wrong
 	wrote       bool          // the answer's head has left

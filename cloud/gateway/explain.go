@@ -26,6 +26,7 @@ type explanation struct {
 	Outcome   tenants.Outcome  `json:"outcome"`
 	ErrorCode string           `json:"error_code,omitempty"`
 	Attempts  []explainedTry   `json:"attempts"`
+	Remark    string           `json:"remark,omitempty"`
 	Weir      *contract.Result `json:"weir"`
 
 	tenant string
@@ -103,7 +104,7 @@ func (x *exchange) finishStory() *explanation {
 		return nil
 	}
 	result := x.result
-	e.Weir, e.Outcome = &result, x.outcome
+	e.Weir, e.Outcome, e.Remark = &result, x.outcome, x.remark
 	if x.failure != nil {
 		e.ErrorCode = x.failure.Code
 	}

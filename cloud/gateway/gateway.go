@@ -58,6 +58,7 @@ type Options struct {
 	Telemetry *telemetry.Telemetry
 	Log       *slog.Logger
 	Usage     UsageReader
+	Claims    Claims        // nil: an Idempotency-Key holds on this gateway alone
 	Billing   price.Billing // nil is price.DefaultBilling
 
 	Timeouts    Timeouts
@@ -78,6 +79,7 @@ type Gateway struct {
 	opts     Options
 	models   []string // sorted
 	explain  *explanations
+	replays  replays
 	meter    *meter
 	inFlight atomic.Int64
 	ledger   atomic.Pointer[priced]

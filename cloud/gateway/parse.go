@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"crypto/sha256"
 	"net/http"
 	"time"
 
@@ -20,7 +21,8 @@ type ask struct {
 	model       Model
 	class       string // SLO class, "" where the tenant has none
 	promptBytes int
-	deadline    time.Time // zero: none
+	deadline    time.Time         // zero: none
+	hash        [sha256.Size]byte // of the request, where it has an Idempotency-Key
 }
 
 // bodyTime bounds how long a client may take to send its body.
@@ -59,6 +61,9 @@ func (x *exchange) read(k kind) error {
 	x.ask.promptBytes = len(body[prompt])
 	if x.ask.opts, err = contract.ParseOptions(x.gin.Request.Header, body["weir"]); err != nil {
 		return err
+	}
+	if x.ask.opts.IdempotencyKey != "" {
+		x.ask.hash = sha256.Sum256(append(body.JSON(), byte(k)))
 	}
 	delete(body, "weir")
 	body.StripInner()

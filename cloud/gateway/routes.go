@@ -47,7 +47,7 @@ func (g *Gateway) routes() *gin.Engine {
 	e.Use(g.begin, g.recoverPanics, g.boundInFlight)
 	for _, p := range g.endpoints() {
 		if p.model {
-			e.Handle(p.method, p.path, g.identify, g.parse(p.kind), g.admit, g.complete)
+			e.Handle(p.method, p.path, g.identify, g.parse(p.kind), g.once, g.admit, g.complete)
 		} else {
 			e.Handle(p.method, p.path, g.identify, func(c *gin.Context) { p.handle(of(c)) })
 		}
