@@ -198,6 +198,7 @@ func (s *Server) Stop() {
 func (s *Server) Log() string { return s.log.String() }
 
 func (s *Server) remove() {
+	s.Resume()
 	s.Stop()
 	_ = os.RemoveAll(s.dir)
 }
