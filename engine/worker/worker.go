@@ -213,6 +213,7 @@ func (w *instance) run(ctx context.Context, runner engine.Runner, served chan er
 	if e := <-looped; err == nil {
 		err = e
 	}
+	w.shutdown(lastWords)
 	stopKV()
 	return errors.Join(err, <-kvDone)
 }
@@ -243,6 +244,16 @@ func (w *instance) startKV(ctx context.Context, m *api.Model) (done <-chan error
 		out <- errors.Join(err, e.Close())
 	}()
 	return out, nil
+}
+
+// lastWords is how long handlers may take to tell their clients that the loop
+// has cut them off.
+const lastWords = time.Second
+
+func (w *instance) shutdown(most time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	defer cancel()
+	_ = w.http.Shutdown(ctx) // who is slower is cut without a word
 }
 
 // drain lets running requests end and promised hand-offs be fetched, within
