@@ -1,0 +1,87 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/engine/llama/llamatest"
+	"github.com/weirhq/weir/engine/worker"
+	"github.com/weirhq/weir/internal/cli"
+)
+
+// weirWorker runs the command and returns its exit code and last line.
+func weirWorker(t *testing.T, args ...string) (int, string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	env := cli.Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }}
+	code := cli.Main(context.Background(), env, []cli.Command{worker.Command()}, append([]string{"worker"}, args...))
+	var messages []string
+	for line := range strings.Lines(errs.String()) {
+		if strings.HasPrefix(line, "weir worker:") {
+			messages = append(messages, strings.TrimSpace(line))
+		}
+	}
+	if len(messages) > 1 {
+		t.Errorf("more than one line: %q", messages)
+	}
+	return code, strings.Join(append(messages, out.String()), "")
+}
+
+func TestCommandMistakes(t *testing.T) {
+	lib := llamatest.Library(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	dir := t.TempDir()
+	noModel := filepath.Join(dir, "picture.gguf")
+	if err := os.WriteFile(noModel, []byte("\x89PNG and so on"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cut := filepath.Join(dir, "cut.gguf")
+	if err := os.WriteFile(cut, []byte("GGUF\x03\x00\x00\x00\xff\xff\xff\xff"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hub := []string{"--model", "hub-edge", "--cache-dir", dir}
+	for _, tt := range []struct {
+		name string
+		args []string
+		code int
+		want string
+	}{
+		{"no model", nil, 1, "model is missing"},
+		{"unknown flag", []string{"--modle", "x"}, 2, "modle"},
+		{"argument", append(hub, "extra"), 2, "extra"},
+		{"role", append(hub, "--role", "king"), 1, `"king"`},
+		{"port taken", append(hub, "--listen", taken.Addr().String()), 1, "address already in use"},
+		{"no such file", []string{"--model", filepath.Join(dir, "nothing.gguf"), "--listen", "127.0.0.1:0", "--lib", lib}, 1, "nothing.gguf"},
+		{"not a model", []string{"--model", noModel, "--listen", "127.0.0.1:0", "--lib", lib}, 1, "picture.gguf"},
+		{"cut model", []string{"--model", cut, "--listen", "127.0.0.1:0", "--lib", lib}, 1, "cut.gguf"},
+		{"no library", append(hub, "--listen", "127.0.0.1:0", "--lib", dir), 1, "weir engine install"},
+		{"open to all without certificates", append(hub, "--listen", "0.0.0.0:0"), 1, "weir pki issue"},
+		{"half of the certificates", append(hub, "--tls-cert", "x"), 1, "all three or none"},
+		{"certificate missing", append(hub, "--tls-cert", "x", "--tls-key", "y", "--tls-ca", "z"), 1, "load certificate"},
+		{"listen", append(hub, "--listen", "localhost"), 1, "HOST:PORT"},
+		{"batch below sequences", append(hub, "--max-seqs", "64", "--max-batch", "8"), 1, "max_batch"},
+		{"number", append(hub, "--threads", "many"), 2, "threads"},
+		{"log level", append(hub, "--log-level", "loud"), 1, "loud"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if code, line := weirWorker(t, tt.args...); code != tt.code || !strings.Contains(line, tt.want) {
+				t.Errorf("exit %d, %q; want %d and %q", code, line, tt.code, tt.want)
+			}
+		})
+	}
+}
+
+func TestCommandHelp(t *testing.T) {
+	if code, text := weirWorker(t, "--help"); code != 0 || !strings.Contains(text, "--tls-cert") || !strings.Contains(text, "--drain") {
+		t.Errorf("exit %d: %s", code, text)
+	}
+}
