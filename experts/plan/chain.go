@@ -31,7 +31,7 @@ func (m *migration) chain(k int) bool {
 					}
 					m.work -= m.devices() + 8
 					m.overwrite(p, e)
-					if gain := before - m.totalExcess(); gain > best*(1+1e-9) {
+					if gain := (before - m.totalExcess()) * m.jitter[e]; gain > best*(1+1e-9) {
 						best, bestQ, bestP, bestE = gain, q, p, e
 					}
 					m.overwrite(p, c)

@@ -22,8 +22,9 @@ type migration struct {
 	risk   []float64 // excess that one replica fewer would add at its holders
 	rise   []float64 // what each replica carries more with one fewer
 	hot    []relief
-	warm   int     // entries of hot that relieve other devices
-	light  []int32 // experts whose further replica would weigh least
+	warm   int       // entries of hot that relieve other devices
+	light  []int32   // experts whose further replica would weigh least
+	jitter []float64 // factor on the worth of changes for an expert, at most 1
 }
 
 // relief is what one more replica of an expert would do.
@@ -48,7 +49,7 @@ func (m *migration) price(d, e int32) int {
 // newMigrator makes a migration on t, to be started for each layer.
 func newMigrator(t *table) *migration {
 	n := len(t.cnt)
-	return &migration{table: t, had: make([]uint64, len(t.has)),
+	return &migration{table: t, had: make([]uint64, len(t.has)), jitter: make([]float64, n),
 		gain: make([]float64, n), risk: make([]float64, n), rise: make([]float64, n)}
 }
 
@@ -195,50 +196,94 @@ func (m *migration) fillEmpty() {
 // migrate lowers the top within k transfers, not below enough. A round that
 // aims too low wastes transfers on devices that stay hot, one that aims too
 // high leaves some unused; rounds bisect between. The first aims at the share
-// of the way that the layer before came, as layers of a model are alike.
+// of the way that the layer before came, as layers of a model are alike. Work
+// that is left then goes into rounds that prefer some experts at random, which
+// leads out of a greedy first step that blocks the next.
 func (m *migration) migrate(k int, enough float64) {
-	start, best := m.spare(0), m.spare(0)
-	start.copyFrom(m.table)
-	startUsed, bestUsed := m.used, m.used
-	from := m.top()
-	top := from
-	low, high := enough, from
-	target := low + (high-low)*m.ratio
+	m.prefer(nil)
+	b := m.begin(enough)
+	target := b.low + (b.high-b.low)*m.ratio
 	for round := range maxRounds {
-		if round > 0 {
-			m.copyFrom(start)
-			m.used = startUsed
-		}
-		done := m.reach(target, k)
-		if m.used < k {
-			m.improve(k, enough)
-		}
-		if now := m.top(); now < top {
-			best = m.spare(1)
-			best.copyFrom(m.table)
-			top, bestUsed = now, m.used
-			high = min(high, top)
-		}
+		done := b.round(m, target, k, enough)
 		switch {
 		case done:
-			high = min(high, target)
+			b.high = min(b.high, target)
 		case round > 0 || m.ratio > 0:
-			low = max(low, target)
+			b.low = max(b.low, target)
 		}
-		target = low + (high-low)*0.6
-		if high <= low*(1+1e-3) || m.work <= 0 {
+		target = b.low + (b.high-b.low)*0.6
+		if b.high <= b.low*(1+1e-3) || m.work <= 0 {
 			break
 		}
 	}
-	m.copyFrom(best)
-	m.used = bestUsed
-	if from > enough {
-		m.ratio = 0.95 * max(0, m.top()-enough) / (from - enough)
+	rnd := sequence(uint64(len(m.slot))<<32 | uint64(len(m.cnt)))
+	for range jitterRounds {
+		if m.work <= 0 || b.top <= enough || k == 0 {
+			break
+		}
+		m.prefer(&rnd)
+		b.round(m, max(enough, b.top*0.97), k, enough)
+	}
+	m.copyFrom(b.best)
+	m.used = b.bestUsed
+	if b.from > enough {
+		m.ratio = 0.95 * max(0, b.top-enough) / (b.from - enough)
 	}
 }
 
-// maxRounds of bisection; work usually ends it earlier.
-const maxRounds = 12
+// Rounds of a migration; work usually ends it earlier.
+const (
+	maxRounds    = 12
+	jitterRounds = 64
+)
+
+// prefer draws how much changes for each expert count; without chance all
+// count in full.
+func (m *migration) prefer(rnd *sequence) {
+	for e := range m.jitter {
+		m.jitter[e] = 1
+		if rnd != nil {
+			m.jitter[e] = 1 - float64(rnd.below(1<<20))/(1<<21)
+		}
+	}
+}
+
+// rounds is the state of migrate between rounds.
+type rounds struct {
+	start, best         *table
+	startUsed, bestUsed int
+	from, top           float64 // at the start, and the lowest so far
+	low, high           float64 // targets known to fail and to be reached
+	moved               bool
+}
+
+func (m *migration) begin(enough float64) *rounds {
+	start := m.spare(0)
+	start.copyFrom(m.table)
+	top := m.top()
+	return &rounds{start: start, best: start, startUsed: m.used, bestUsed: m.used, from: top, top: top, low: enough, high: top}
+}
+
+// round starts over, aims at target, and keeps what is best. It reports
+// whether the target was reached.
+func (b *rounds) round(m *migration, target float64, k int, enough float64) bool {
+	if b.moved {
+		m.copyFrom(b.start)
+		m.used = b.startUsed
+	}
+	b.moved = true
+	done := m.reach(target, k)
+	if m.used < k {
+		m.improve(k, enough)
+	}
+	if now := m.top(); now < b.top {
+		b.best = m.spare(1)
+		b.best.copyFrom(m.table)
+		b.top, b.bestUsed = now, m.used
+		b.high = min(b.high, now)
+	}
+	return done
+}
 
 // minGain is the part of the target below which a gain is rounding noise.
 const minGain = 1e-9

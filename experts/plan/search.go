@@ -31,18 +31,18 @@ func (t *table) bestSwap(h int32) (int32, int32) {
 			continue
 		}
 		t.work -= len(slots) * int(t.first[d+1]-t.first[d])
+		// Both times stay below best for a difference of shares in (low, high).
+		low, high := (hot-best)/ih, (best-t.time[d])/id
 		for i, a := range slots {
 			sa := t.share[a]
 			for q := t.first[d]; q < t.first[d+1]; q++ {
 				b := t.slot[q]
 				diff := sa - t.share[b]
-				if diff <= 0 {
+				if diff <= low || diff >= high || t.holds(h, b) || t.holds(int32(d), a) {
 					continue
 				}
-				v := max(hot-diff*ih, t.time[d]+diff*id)
-				if v < best && !t.holds(h, b) && !t.holds(int32(d), a) {
-					best, bp, bq = v, t.first[h]+int32(i), q
-				}
+				best, bp, bq = max(hot-diff*ih, t.time[d]+diff*id), t.first[h]+int32(i), q
+				low, high = (hot-best)/ih, (best-t.time[d])/id
 			}
 		}
 	}

@@ -3,7 +3,7 @@ package plan
 // step takes the change with most excess removed per transfer.
 func (m *migration) step(k int) bool {
 	best := m.bestOverwrite(k)
-	if swap := m.bestExchange(k, max(best.worth(), m.target*minGain)); swap.gain > 0 {
+	if swap := m.bestExchange(k, max(best.worth()*best.jitter, m.target*minGain)); swap.gain > 0 {
 		m.used += swap.cost
 		m.swap(swap.p, swap.q)
 		m.touch(m.dev[swap.p])
@@ -32,6 +32,7 @@ type change struct {
 	p, q, e int32
 	cost    int
 	gain    float64
+	jitter  float64 // see migration.jitter
 }
 
 // worth ranks changes. One that costs nothing counts as half a transfer.
@@ -152,7 +153,7 @@ const exactDevices = 16
 // estimate: what an expert's holders win and what another's lose is added up
 // per device before it is judged.
 func (m *migration) pairExact(k int, e int32, best change) change {
-	bestWorth := max(best.worth(), m.target*minGain)
+	bestWorth := max(best.worth()*best.jitter, m.target*minGain)
 	for _, a := range m.multi {
 		if m.cnt[a] < 2 || a == e {
 			continue
@@ -163,7 +164,8 @@ func (m *migration) pairExact(k int, e int32, best change) change {
 			}
 			m.work -= int(m.cnt[a] + m.cnt[e])
 			c := change{p: s, e: e, gain: m.exact(s, e), cost: m.price(m.dev[s], e) - m.price(m.dev[s], a)}
-			if w := c.worth(); w > bestWorth && m.used+c.cost <= k {
+			if w := c.worth() * m.jitter[e]; w > bestWorth && m.used+c.cost <= k {
+				c.jitter = m.jitter[e]
 				best, bestWorth = c, w
 			}
 		}
@@ -243,7 +245,7 @@ func (m *migration) pairSlot(k int, s int32, most float64, best change) change {
 	before := excess(over, 0) - (m.risk[a] - own)
 	room := m.share[a]*inv - over
 	back := m.price(d, a)
-	bestWorth := max(best.worth(), m.target*minGain)
+	bestWorth := max(best.worth()*best.jitter, m.target*minGain)
 	floor := bestWorth - before // a change that gains less than it is not better
 	if back == 1 {
 		floor = bestWorth/2 - before
@@ -267,7 +269,8 @@ func (m *migration) pairSlot(k int, s int32, most float64, best change) change {
 			continue
 		}
 		c := change{p: s, e: r.expert, gain: gain, cost: m.price(d, r.expert) - back}
-		if w := c.worth(); w > bestWorth && m.used+c.cost <= k {
+		if w := c.worth() * m.jitter[r.expert]; w > bestWorth && m.used+c.cost <= k {
+			c.jitter = m.jitter[r.expert]
 			best, bestWorth = c, w
 		}
 	}
@@ -302,7 +305,8 @@ func (m *migration) bestExchange(k int, bestWorth float64) change {
 					continue
 				}
 				c := change{p: p, q: q, gain: gain, cost: m.exchangePrice(p, q)}
-				if w := c.worth(); w > bestWorth && m.used+c.cost <= k {
+				if w := c.worth() * m.jitter[a]; w > bestWorth && m.used+c.cost <= k {
+					c.jitter = m.jitter[a]
 					best, bestWorth = c, w
 				}
 			}
