@@ -206,14 +206,14 @@ func (c *collector) addChoice(ch *chunkChoice) error {
 
 func (c *collector) finish() {
 	c.d.Text = c.text.String()
-	// The end token is scored but not counted by some servers, hence one less.
-	if c.scored < c.d.Usage.CompletionTokens-1 || c.scored == 0 {
-		c.acc.Missing()
-	}
-	c.d.Signals = c.acc.Signals()
 	c.d.Total = time.Since(c.start)
 	if !c.usage {
 		c.d.Counted = true
 		c.d.Usage.CompletionTokens, c.d.Usage.TotalTokens = c.counted, c.counted
 	}
+	// The end token is scored but not counted by some servers, hence one less.
+	if c.scored < c.d.Usage.CompletionTokens-1 || c.scored == 0 {
+		c.acc.Missing()
+	}
+	c.d.Signals = c.acc.Signals()
 }
