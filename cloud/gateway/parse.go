@@ -36,8 +36,12 @@ func (g *Gateway) parse(k kind) gin.HandlerFunc {
 			x.refuse(openai.AsError(err))
 			return
 		}
-		if reason, err := x.refusedByMode(); err != nil {
-			x.refuseFor(reason, err)
+		reason, refused := x.refusedByMode()
+		if refused == nil {
+			reason, refused = x.capCost()
+		}
+		if refused != nil {
+			x.refuseFor(reason, refused)
 		}
 	}
 }

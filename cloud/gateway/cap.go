@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"math/bits"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/tenants"
+	"github.com/weirhq/weir/tenants/price"
+)
+
+// templateTokens is room for what a chat template adds to a prompt.
+const templateTokens = 64
+
+// capCost keeps a request under its cost cap: the answer's bound is lowered to
+// what the cap affords after the dearest possible prompt. No token is shorter
+// than a byte, so the prompt's bytes bound its tokens.
+func (x *exchange) capCost() (cascade.Reason, *openai.Error) {
+	if !x.ask.opts.CostCapped {
+		return "", nil
+	}
+	p, _ := x.g.tenancy().book.At(tenants.Cloud, x.ask.model.Pool, x.began)
+	prompt, err := price.Cost(p, price.Tokens{Input: int64(x.ask.promptBytes + templateTokens)})
+	afford := answerTokens(x.ask.opts.MaxCost-prompt, p.Output)
+	if err != nil || afford < 1 {
+		e := openai.BadRequest(contract.HeaderMaxCost, "cost_cap", "the prompt alone may cost more than %s dollars", contract.USD(x.ask.opts.MaxCost))
+		return cascade.ReasonCostCap, e
+	}
+	if n := x.ask.req.MaxTokens; p.Output == 0 || n != nil && int64(*n) <= afford {
+		return "", nil
+	}
+	bound := int(min(afford, maxAnswer))
+	x.ask.req.MaxTokens = &bound
+	x.ask.body.Set("max_tokens", bound)
+	if _, ok := x.ask.body["max_completion_tokens"]; ok {
+		x.ask.body.Set("max_completion_tokens", bound)
+	}
+	return "", nil
+}
+
+// maxAnswer is beyond every model's context.
+const maxAnswer = 1 << 30
+
+// answerTokens is how many tokens at a price (micro-dollars per million) an
+// amount of nano-dollars buys, cost rounded half up as price.Cost does.
+func answerTokens(nano, perMillion int64) int64 {
+	switch {
+	case nano < 0:
+		return -1
+	case perMillion <= 0:
+		return maxAnswer
+	}
+	// Thousandths of a nano-dollar; below half of one more it rounds down.
+	hi, lo := bits.Mul64(uint64(nano), 1000)
+	lo, carry := bits.Add64(lo, 499, 0)
+	if hi += carry; hi >= uint64(perMillion) {
+		return maxAnswer
+	}
+	n, _ := bits.Div64(hi, lo, uint64(perMillion))
+	return int64(min(n, maxAnswer))
+}
