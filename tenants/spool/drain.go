@@ -16,7 +16,11 @@ import (
 func (s *Spool) Drain(ctx context.Context, limit int, deliver func(context.Context, []tenants.UsageRecord) error) (int, error) {
 	s.drain.Lock()
 	defer s.drain.Unlock()
+	limit = max(limit, 1)
 	for {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
 		seg, from, to, err := s.oldest()
 		if seg == nil || err != nil {
 			return 0, err

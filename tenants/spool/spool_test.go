@@ -121,6 +121,11 @@ func TestFailedDeliveryComesAgain(t *testing.T) {
 	if n != 0 || !errors.Is(err, away) {
 		t.Errorf("Drain = %d, %v", n, err)
 	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	if n, err := s.Drain(over, 0, nil); n != 0 || !errors.Is(err, context.Canceled) {
+		t.Errorf("Drain with a context that is over = %d, %v", n, err)
+	}
 	if rows := drainAll(t, s); len(rows) != 5 {
 		t.Errorf("%d rows after a failure, want 5", len(rows))
 	}
