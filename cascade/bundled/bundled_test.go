@@ -74,17 +74,18 @@ func TestHubEdgeRecoversTheGap(t *testing.T) {
 		t.Fatal(err)
 	}
 	pol := cascade.ThresholdPolicy(c.Threshold)
-	var edge, cloud, auto, escalated, gap [11]float64
+	var edge, cloud, auto, escalated float64
+	var gap [11]float64
 	all := answers(t)
 	for _, a := range all {
 		v := cascade.After(&cascade.Request{}, &cascade.Answer{Signals: a.Signals}, &c, &pol, &cascade.Node{EdgeReady: true})
-		edge[0] += a.Right
-		cloud[0] += a.cloud
+		edge += a.Right
+		cloud += a.cloud
 		if v.Escalate {
-			auto[0] += a.cloud
-			escalated[0]++
+			auto += a.cloud
+			escalated++
 		} else {
-			auto[0] += a.Right
+			auto += a.Right
 		}
 		bin := int(v.Confidence * 10)
 		gap[bin] += v.Confidence - a.Right
@@ -93,8 +94,8 @@ func TestHubEdgeRecoversTheGap(t *testing.T) {
 	for _, g := range gap {
 		ece += math.Abs(g) / n
 	}
-	recovered := (auto[0] - edge[0]) / (cloud[0] - edge[0])
-	if rate := escalated[0] / n; rate > .32 || recovered < .92 || ece > .05 {
+	recovered := (auto - edge) / (cloud - edge)
+	if rate := escalated / n; rate > .32 || recovered < .92 || ece > .05 {
 		t.Errorf("escalates %.3f (most .32), recovers %.3f of the gap (least .92), ECE %.3f (most .05)", rate, recovered, ece)
 	}
 }

@@ -150,5 +150,5 @@ func writeFile(path string, write func(io.Writer) error) error {
 // Command is `weir cascade` with its subcommands that need no running node.
 func Command() cli.Command {
 	return cli.Command{Name: "cascade", Short: "Evaluate and calibrate cascade decisions",
-		Sub: []cli.Command{EvalCommand()}}
+		Sub: []cli.Command{EvalCommand(), CalibrateCommand()}}
 }

@@ -1,0 +1,272 @@
+package replay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+
+	"github.com/spf13/pflag"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/measure"
+	"github.com/weirhq/weir/internal/cli"
+)
+
+// LabelledAnswer is one answer of the edge model with its label, and the
+// cloud's where it is known (NaN otherwise).
+type LabelledAnswer struct {
+	Signals cascade.Signals
+	Edge    float64
+	Cloud   float64
+}
+
+// ReadAnswers reads labelled answers as CSV or JSON lines, gzipped or not:
+// edge_ok (or edge, right), optionally cloud_ok (or cloud), and either logprobs
+// (and margins), lists with one value a token, or tokens, sum_logprob and
+// min_logprob.
+func ReadAnswers(r io.Reader) ([]LabelledAnswer, error) {
+	t, err := readTable(r)
+	if err != nil {
+		return nil, err
+	}
+	edge, _ := resolve(t, "", []string{"edge_ok", "edge", "right"})
+	cloud, _ := resolve(t, "", []string{"cloud_ok", "cloud"})
+	lists, sums := t.has("logprobs"), t.has("tokens", "sum_logprob", "min_logprob")
+	if edge == "" || (!lists && !sums) {
+		return nil, fmt.Errorf("%w: want edge_ok and either logprobs or tokens, sum_logprob and min_logprob", ErrFormat)
+	}
+	var out []LabelledAnswer
+	for i, cells := range t.rows {
+		r := row{t: t, cells: cells}
+		a := LabelledAnswer{Edge: r.number(edge, math.NaN()), Cloud: math.NaN()}
+		if cloud != "" {
+			a.Cloud = r.number(cloud, math.NaN())
+		}
+		if lists {
+			a.Signals, err = listSignals(r.text("logprobs"), r.text("margins"))
+		} else {
+			a.Signals = sumSignals(&r)
+		}
+		if err = errors.Join(err, r.err); err != nil {
+			return nil, fmt.Errorf("row %d: %w", i+1, err)
+		}
+		if !(a.Edge >= 0 && a.Edge <= 1) {
+			return nil, fmt.Errorf("row %d: edge label %v is not between 0 and 1", i+1, a.Edge)
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+func listSignals(logprobs, margins string) (cascade.Signals, error) {
+	var lp, m []float64
+	if err := json.Unmarshal([]byte(logprobs), &lp); err != nil {
+		return cascade.Signals{}, fmt.Errorf("logprobs: %w", err)
+	}
+	if margins != "" {
+		if err := json.Unmarshal([]byte(margins), &m); err != nil {
+			return cascade.Signals{}, fmt.Errorf("margins: %w", err)
+		}
+	}
+	var acc cascade.Accumulator
+	for i, v := range lp {
+		margin := math.NaN()
+		if i < len(m) {
+			margin = m[i]
+		}
+		acc.Add(v, margin)
+	}
+	return acc.Signals(), nil
+}
+
+func sumSignals(r *row) cascade.Signals {
+	s := cascade.Signals{Tokens: int(r.number("tokens", 0)), SumLogProb: r.number("sum_logprob", math.NaN()), MinLogProb: r.number("min_logprob", math.NaN())}
+	s.MeanLogProb = s.SumLogProb / float64(s.Tokens)
+	s.Usable = s.Tokens > 0 && s.SumLogProb <= 0 && s.MinLogProb <= 0
+	return s
+}
+
+// Fit is a calibration with what it achieves on answers that it was not fitted
+// on (five folds).
+type Fit struct {
+	Calibration cascade.Calibration
+	AUROC, ECE  float64
+	// Escalated is the share below the threshold, Recovered the share of the
+	// accuracy gap that escalating it recovers (NaN without cloud labels).
+	Escalated, Recovered float64
+}
+
+// Calibrate fits a calibration and sets its threshold to the highest that
+// escalates at most the share rate of these answers.
+func Calibrate(answers []LabelledAnswer, rate float64, features ...cascade.Feature) (Fit, error) {
+	samples := make([]cascade.Sample, len(answers))
+	cloud, clouds := 0.0, 0
+	for i, a := range answers {
+		samples[i] = cascade.Sample{Signals: a.Signals, Right: a.Edge}
+		if !math.IsNaN(a.Cloud) {
+			cloud += a.Cloud
+			clouds++
+		}
+	}
+	c, err := cascade.FitPlatt(samples, features...)
+	if err != nil {
+		return Fit{}, err
+	}
+	if clouds > 0 {
+		c.CloudAccuracy = cloud / float64(clouds)
+	}
+	out, err := outOfFold(samples, features)
+	if err != nil {
+		return Fit{}, err
+	}
+	p, y := known(out, edgeLabels(answers))
+	right := make([]bool, len(y))
+	for i := range y {
+		right[i] = y[i] >= .5
+	}
+	c.Threshold = math.Max(0, math.Min(1, math.Round(1e4*quantile(p, rate))/1e4))
+	f := Fit{Calibration: c, AUROC: measure.AUROC(p, right), ECE: measure.ECE(measure.Reliability(p, y, nil, 10)), Recovered: math.NaN()}
+	f.count(answers, out, clouds == len(answers))
+	return f, nil
+}
+
+func edgeLabels(answers []LabelledAnswer) []float64 {
+	out := make([]float64, len(answers))
+	for i, a := range answers {
+		out[i] = a.Edge
+	}
+	return out
+}
+
+// outOfFold predicts each sample from the other four fifths; NaN where its
+// signals are not usable.
+func outOfFold(samples []cascade.Sample, features []cascade.Feature) ([]float64, error) {
+	const folds = 5
+	out := make([]float64, len(samples))
+	for f := range folds {
+		var train []cascade.Sample
+		for i, s := range samples {
+			if i%folds != f {
+				train = append(train, s)
+			}
+		}
+		c, err := cascade.FitPlatt(train, features...)
+		if err != nil {
+			return nil, err
+		}
+		for i := f; i < len(samples); i += folds {
+			var ok bool
+			if out[i], ok = c.Probability(&samples[i].Signals); !ok {
+				out[i] = math.NaN()
+			}
+		}
+	}
+	return out, nil
+}
+
+func (f *Fit) count(answers []LabelledAnswer, p []float64, clouds bool) {
+	edge, cloud, auto := 0.0, 0.0, 0.0
+	for i, a := range answers {
+		edge += a.Edge
+		cloud += a.Cloud
+		if math.IsNaN(p[i]) || p[i] < f.Calibration.Threshold {
+			f.Escalated++
+			auto += a.Cloud
+		} else {
+			auto += a.Edge
+		}
+	}
+	f.Escalated /= float64(len(answers))
+	if clouds && cloud > edge {
+		f.Recovered = (auto - edge) / (cloud - edge)
+	}
+}
+
+// CalibrateCommand is `weir cascade calibrate`: a calibration from labelled
+// answers.
+func CalibrateCommand() cli.Command {
+	return cli.Command{Name: "calibrate", Short: "Fit a calibration from labelled answers of an edge model",
+		Usage: calibrateUsage, Run: runCalibrate}
+}
+
+const calibrateUsage = "--data FILE --model NAME --fingerprint SHA256 [--rate R | --threshold T] [--out FILE]"
+
+func runCalibrate(_ context.Context, env cli.Env, args []string) error {
+	var data, model, fingerprint, out, kind string
+	names := []string{string(cascade.FeatureProduct)}
+	rate, threshold := .31, math.NaN()
+	fs := pflag.NewFlagSet("cascade calibrate", pflag.ContinueOnError)
+	fs.StringVar(&data, "data", "", "labelled answers: CSV or JSON lines, gzipped or not")
+	fs.StringVar(&model, "model", "", "name of the edge model")
+	fs.StringVar(&fingerprint, "fingerprint", "", "fingerprint of the edge model: SHA-256 of its file")
+	fs.StringVar(&kind, "label-kind", "truth", "what the labels are: truth, feedback, validator, judge, agreement")
+	fs.StringSliceVar(&names, "feature", names, "signals to use: product, min, mean, first, q10, tokens, margin, low")
+	fs.Float64Var(&rate, "rate", rate, "share to escalate, which sets the threshold")
+	fs.Float64Var(&threshold, "threshold", threshold, "probability below which to escalate, instead of --rate")
+	fs.StringVar(&out, "out", "", "file to write; standard output without it")
+	if err := cli.ParseFlags(env, fs, calibrateUsage, args); err != nil {
+		return err
+	}
+	features, err := calibrateOptions(fs, data, model, fingerprint, kind, rate, threshold, names)
+	if err != nil {
+		return err
+	}
+	file, err := os.Open(data)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	answers, err := ReadAnswers(file)
+	if err != nil {
+		return fmt.Errorf("%s: %w", data, err)
+	}
+	fit, err := Calibrate(answers, rate, features...)
+	if err != nil {
+		return err
+	}
+	c := &fit.Calibration
+	c.Model, c.Fingerprint, c.LabelKind = model, fingerprint, kind
+	if !math.IsNaN(threshold) {
+		c.Threshold = threshold
+	}
+	write := func(w io.Writer) error {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(c)
+	}
+	fmt.Fprintf(env.Stderr, "%d answers, %.1f %% right; on answers not fitted: AUROC %.3f, ECE %.3f; at --rate: %.1f %% escalated, gap recovered %s\n",
+		c.Samples, 100*c.EdgeAccuracy, fit.AUROC, fit.ECE, 100*fit.Escalated, show(fit.Recovered))
+	if out == "" {
+		return write(env.Stdout)
+	}
+	return writeFile(out, write)
+}
+
+func calibrateOptions(fs *pflag.FlagSet, data, model, fingerprint, kind string, rate, threshold float64, names []string) ([]cascade.Feature, error) {
+	switch {
+	case data == "" || model == "" || fingerprint == "":
+		return nil, cli.Usagef("--data, --model and --fingerprint must be given")
+	case fs.NArg() > 0:
+		return nil, cli.Usagef("unexpected argument %q", fs.Arg(0))
+	case !(rate > 0 && rate < 1):
+		return nil, cli.Usagef("--rate is %v, want between 0 and 1", rate)
+	case fs.Changed("threshold") && !(threshold >= 0 && threshold <= 1):
+		return nil, cli.Usagef("--threshold is %v, want 0 to 1", threshold)
+	case !slices.Contains([]string{"truth", "feedback", "validator", "judge", "agreement"}, kind):
+		return nil, cli.Usagef("--label-kind %q: use truth, feedback, validator, judge or agreement", kind)
+	}
+	var features []cascade.Feature
+	for _, n := range names {
+		f, err := cascade.ParseFeature(n)
+		if err != nil {
+			return nil, cli.Usagef("--feature: %v", err)
+		}
+		features = append(features, f)
+	}
+	return features, nil
+}

@@ -1,0 +1,92 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/cascade"
+)
+
+func answersFile(t *testing.T) string {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(1, 9))
+	var b strings.Builder
+	for range 1000 {
+		lp := []float64{-rng.ExpFloat64() * .3, -rng.ExpFloat64() * .3}
+		p := math.Exp(lp[0] + lp[1])
+		fmt.Fprintf(&b, `{"logprobs":[%f,%f],"edge_ok":%d,"cloud_ok":1}`+"\n", lp[0], lp[1], b2i(rng.Float64() < p))
+	}
+	path := filepath.Join(t.TempDir(), "answers.jsonl")
+	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestCalibrateCommand(t *testing.T) {
+	data := answersFile(t)
+	out := filepath.Join(t.TempDir(), "c.json")
+	code, _, errs := runCommand(t, "calibrate", "--data", data, "--model", "m", "--fingerprint", "f", "--rate", "0.25", "--out", out)
+	if code != 0 {
+		t.Fatalf("exit %d: %s", code, errs)
+	}
+	written, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := cascade.ParseCalibration(written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Model != "m" || c.Bind("f") != nil || c.CloudAccuracy != 1 || c.Samples != 1000 {
+		t.Errorf("calibration %+v", c)
+	}
+	f, _ := os.Open(data)
+	defer f.Close()
+	answers, err := ReadAnswers(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fit, err := Calibrate(answers, .25)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(fit.Escalated-.25) > .01 || fit.ECE > .06 || fit.Recovered < .4 || fit.AUROC < .6 {
+		t.Errorf("fit %+v", fit)
+	}
+	code, text, _ := runCommand(t, "calibrate", "--data", data, "--model", "m", "--fingerprint", "f", "--threshold", "0.5")
+	var direct cascade.Calibration
+	if err := json.Unmarshal([]byte(text), &direct); code != 0 || err != nil || direct.Threshold != .5 {
+		t.Errorf("exit %d, %v, threshold %v", code, err, direct.Threshold)
+	}
+	for _, bad := range [][]string{
+		{"calibrate"}, {"calibrate", "--data", data, "--model", "m", "--fingerprint", "f", "--rate", "1"},
+		{"calibrate", "--data", data, "--model", "m", "--fingerprint", "f", "--feature", "x"},
+		{"calibrate", "--data", data, "--model", "m", "--fingerprint", "f", "--label-kind", "x"},
+	} {
+		if code, _, _ := runCommand(t, bad...); code != 2 {
+			t.Errorf("%v: exit %d, want 2", bad, code)
+		}
+	}
+}
+
+func FuzzReadAnswers(f *testing.F) {
+	f.Add([]byte(`{"logprobs":[-1,-2],"margins":[0.5],"edge_ok":1}`))
+	f.Add([]byte("tokens,sum_logprob,min_logprob,right\n3,-2,-1,0\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		answers, err := ReadAnswers(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		if fit, err := Calibrate(answers, .3); err == nil && !(fit.Escalated >= 0 && fit.Escalated <= 1) {
+			t.Fatalf("%+v", fit)
+		}
+	})
+}
