@@ -13,8 +13,10 @@ import (
 
 // Params are a request's sampling settings. The zero value is greedy.
 //
-// The filters apply in vLLM's order: temperature, then min_p, top_k and top_p
-// over what is left. A filter's neutral value turns it off.
+// The filters have vLLM's meaning: temperature, then min_p, top_k and top_p over
+// what is left. A filter's neutral value turns it off. top_k is applied first:
+// temperature keeps the order and min_p looks at the best alone, so the result
+// is the same, and a large vocabulary costs only k exponentials.
 type Params struct {
 	Temperature float64 // 0 is greedy
 	TopK        int     // keep the k most likely; 0 or less is off
@@ -43,7 +45,7 @@ type Scratch struct {
 }
 
 type candidate struct {
-	weight float64 // exp((logit - max) / temperature)
+	weight float64 // a logit, then exp((logit - max) / temperature)
 	token  engine.Token
 }
 
@@ -54,12 +56,18 @@ func (s *Sampler) Next(logits []float32, sc *Scratch) (t engine.Token, ok bool) 
 	if !ok || s.p.Temperature <= 0 || s.p.TopK == 1 {
 		return best, ok
 	}
-	cand, total := s.candidates(logits, float64(logits[best]), sc)
-	if k := s.p.TopK; k > 0 && k < len(cand) {
-		cand, total = topK(cand, k)
+	cand := sc.cand[:0]
+	if k := s.p.TopK; k > 0 && k < len(logits) {
+		cand = topLogits(cand, logits, k)
+	} else {
+		for i, x := range logits {
+			cand = append(cand, candidate{float64(x), engine.Token(i)})
+		}
 	}
+	sc.cand = cand // keeps what it grew to
+	cand, total := s.weigh(cand, float64(logits[best]))
 	if p := s.p.TopP; p > 0 && p < 1 {
-		cand, total = topP(cand, p*total)
+		cand, total = topP(cand, total, p)
 	}
 	return draw(cand, s.uniform()*total), true
 }
@@ -68,22 +76,23 @@ func (s *Sampler) Next(logits []float32, sc *Scratch) (t engine.Token, ok bool) 
 // left out: exp(-40) times any vocabulary is beyond a float64 sum's precision.
 const negligible = -40
 
-func (s *Sampler) candidates(logits []float32, best float64, sc *Scratch) ([]candidate, float64) {
+// weigh turns logits into weights relative to the best and drops those below
+// min_p. It works in place; the order stays.
+func (s *Sampler) weigh(cand []candidate, best float64) ([]candidate, float64) {
 	inv := 1 / s.p.Temperature
 	floor := float64(negligible)
 	if s.p.MinP > 0 {
 		floor = max(floor, math.Log(s.p.MinP))
 	}
-	cand, total := sc.cand[:0], 0.0
-	for i, x := range logits {
-		if d := (float64(x) - best) * inv; d >= floor { // false for NaN
-			w := math.Exp(d)
-			total += w
-			cand = append(cand, candidate{w, engine.Token(i)})
+	n, total := 0, 0.0
+	for _, c := range cand {
+		if d := (c.weight - best) * inv; d >= floor { // false for NaN
+			cand[n] = candidate{math.Exp(d), c.token}
+			total += cand[n].weight
+			n++
 		}
 	}
-	sc.cand = cand
-	return cand, total
+	return cand[:n], total
 }
 
 func (s *Sampler) uniform() float64 { return float64(s.rng.Uint64()>>11) / (1 << 53) }
