@@ -1,0 +1,128 @@
+package tiers
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestNext(t *testing.T) {
+	small := Tier{Mean: .6, SD: .2, Cost: 0}
+	big := Tier{Mean: .9, SD: .1, Cost: 1}
+	ran := func(t Tier, mean float64) Tier { t.Ran, t.Mean, t.SD = true, mean, .01; return t }
+	blocked := big
+	blocked.Blocked = true
+	tests := []struct {
+		name   string
+		tiers  []Tier
+		lambda float64
+		want   int
+	}{
+		{"cheapest of a worthwhile set first", []Tier{small, big}, .1, 0},
+		{"free money", []Tier{small, big}, 0, 0},
+		{"good answer stops", []Tier{ran(small, .97), big}, .1, -1},
+		{"bad answer goes on", []Tier{ran(small, .3), big}, .1, 1},
+		{"too dear", []Tier{ran(small, .3), big}, 2, -1},
+		{"blocked", []Tier{ran(small, .3), blocked}, 0, -1},
+		{"middle tier not worth its cost", []Tier{ran(small, .3), {Mean: .35, SD: .01, Cost: .9}, big}, .1, 2},
+		{"something must run", []Tier{{Mean: .1, Cost: 5}}, 1, 0},
+	}
+	for _, tt := range tests {
+		if got, err := Next(tt.tiers, tt.lambda); err != nil || got != tt.want {
+			t.Errorf("%s: %d, %v, want %d", tt.name, got, err, tt.want)
+		}
+	}
+	for _, bad := range [][]Tier{nil, make([]Tier, Most+1), {{Mean: math.NaN()}}, {{SD: -1}}} {
+		if _, err := Next(bad, 1); !errors.Is(err, ErrTiers) {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+}
+
+// Clark's moments agree with sampling.
+func TestClark(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	mean, variance := clark(.5, .04, .7, .01)
+	sum, square := 0.0, 0.0
+	const n = 200_000
+	for range n {
+		x := math.Max(.5+.2*rng.NormFloat64(), .7+.1*rng.NormFloat64())
+		sum += x
+		square += x * x
+	}
+	m := sum / n
+	if math.Abs(mean-m) > .002 || math.Abs(variance-(square/n-m*m)) > .001 {
+		t.Errorf("clark gives %v %v, samples %v %v", mean, variance, m, square/n-m*m)
+	}
+}
+
+// More models never make the expected best worse at no cost.
+func TestMaximumGrows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tiers := make([]Tier, rapid.IntRange(1, Most).Draw(t, "n"))
+		for i := range tiers {
+			tiers[i] = Tier{Mean: rapid.Float64Range(0, 1).Draw(t, "mean"), SD: rapid.Float64Range(0, .5).Draw(t, "sd")}
+		}
+		last := math.Inf(-1)
+		for i := range tiers {
+			v := value(tiers, 1<<(i+1)-1, 0)
+			if v < last-1e-9 {
+				t.Fatalf("with tier %d the value falls from %v to %v", i, last, v)
+			}
+			last = v
+		}
+	})
+}
+
+func TestVerifierLearnsHopelessness(t *testing.T) {
+	v := NewVerifier(4)
+	if g := v.Gain(2); g != 0 {
+		t.Errorf("without labels the gain is %v", g)
+	}
+	for range 100 { // no votes: nobody knows; few: the cloud does; many: fine
+		v.Observe(StateOf(false, false), 0, 1)
+		v.Observe(StateOf(false, true), 1, 1)
+		v.Observe(StateOf(true, true), 4, 1)
+		v.Observe(StateOf(true, false), 3, 1)
+	}
+	v.Observe(BothRight, 99, 1)
+	if v.Gain(0) > .05 || v.Gain(1) < .9 || v.Gain(4) > .05 || v.Gain(3) > -.9 {
+		t.Errorf("gains %v %v %v %v", v.Gain(0), v.Gain(1), v.Gain(3), v.Gain(4))
+	}
+	sum := 0.0
+	for _, p := range v.Belief(2) {
+		sum += p
+	}
+	if math.Abs(sum-1) > 1e-9 {
+		t.Errorf("beliefs sum to %v", sum)
+	}
+}
+
+func TestThompsonFindsTheBest(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	quality, arms := []float64{.6, .8, .7}, make([]Arm, 3)
+	chosen := 0
+	for i := range 3000 {
+		k := Choose(arms, nil, rng)
+		y := 0.0
+		if rng.Float64() < quality[k] {
+			y = 1
+		}
+		arms[k].Observe(y, 1)
+		if i >= 2000 && k == 1 {
+			chosen++
+		}
+	}
+	if chosen < 800 {
+		t.Errorf("the best arm is chosen %d of the last 1000 times", chosen)
+	}
+	if Choose(nil, nil, rng) != -1 {
+		t.Error("a choice without arms")
+	}
+	if k := Choose(arms, []float64{0, 5, 5}, rng); k != 0 {
+		t.Errorf("arm %d although the others are unaffordable", k)
+	}
+}
