@@ -1,0 +1,189 @@
+package report_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weirhq/weir/edge/report"
+	"github.com/weirhq/weir/edge/uplink"
+	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/tenants"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// ledger is a cloud that keeps rows and drops those it has, as the real does.
+type ledger struct {
+	mu       sync.Mutex
+	rows     map[string]bool
+	posts    int
+	down     bool
+	loseNext int // answers to lose after taking the rows
+}
+
+func (l *ledger) Do(_ context.Context, r uplink.Request) (*uplink.Response, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.posts++
+	if l.down {
+		return nil, uplink.ErrDown
+	}
+	rows, rejected, err := tenants.DecodeUsage(r.Body, "t", "d", time.Now())
+	if err != nil {
+		return nil, err
+	}
+	reply := tenants.UsageReply{Rejected: rejected}
+	for _, row := range rows {
+		if l.rows[row.AttemptID] {
+			reply.Duplicates++
+			continue
+		}
+		l.rows[row.AttemptID] = true
+		reply.Accepted++
+	}
+	if l.loseNext > 0 {
+		l.loseNext--
+		return nil, io.ErrUnexpectedEOF
+	}
+	body, _ := json.Marshal(reply)
+	return &uplink.Response{Response: &http.Response{StatusCode: 200, Body: io.NopCloser(bytes.NewReader(body))}}, nil
+}
+
+func (l *ledger) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.rows)
+}
+
+func row() tenants.UsageRecord {
+	return tenants.UsageRecord{AttemptID: contract.NewID(), OperationID: contract.NewID(), Tier: tenants.Edge, Model: "m",
+		Outcome: tenants.OutcomeOK, UsageSource: tenants.UsageUpstream, StartedAt: time.Now()}
+}
+
+func newReporter(t *testing.T, l *ledger, change func(*report.Options)) *report.Reporter {
+	t.Helper()
+	opt := report.Options{Cloud: l, Every: time.Millisecond, Log: slog.New(slog.DiscardHandler)}
+	if change != nil {
+		change(&opt)
+	}
+	r, err := report.New(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// during runs the reporter while f runs, and returns what Run returned.
+func during(r *report.Reporter, f func()) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	f()
+	cancel()
+	return <-done
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 10 s: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Rows survive lost answers and are counted once.
+func TestEveryRowOnce(t *testing.T) {
+	l := &ledger{rows: map[string]bool{}, loseNext: 2}
+	r := newReporter(t, l, func(o *report.Options) { o.Batch = 7 })
+	err := during(r, func() {
+		for range 100 {
+			r.Record(row())
+		}
+		eventually(t, "all rows", func() bool { return r.Counts().Queued == 0 })
+	})
+	if err != nil || l.count() != 100 {
+		t.Errorf("%d rows: %v", l.count(), err)
+	}
+	if c := r.Counts(); c.Sent != 100 || c.Rejected != 0 || c.Dropped != 0 {
+		t.Errorf("counts %+v", c)
+	}
+}
+
+// A row that the cloud refuses does not hold up the others.
+func TestRejectedRowsAreDone(t *testing.T) {
+	l := &ledger{rows: map[string]bool{}}
+	r := newReporter(t, l, nil)
+	bad := row()
+	bad.Model = ""
+	if err := during(r, func() {
+		r.Record(row())
+		r.Record(bad)
+		r.Record(row())
+		eventually(t, "queue empty", func() bool { return r.Counts().Queued == 0 })
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if c := r.Counts(); l.count() != 2 || c.Rejected != 1 || c.Sent != 2 {
+		t.Errorf("%d rows, counts %+v", l.count(), c)
+	}
+}
+
+func TestFullQueueLosesTheOldest(t *testing.T) {
+	l := &ledger{rows: map[string]bool{}}
+	r := newReporter(t, l, func(o *report.Options) { o.Capacity = 3 })
+	var all []tenants.UsageRecord
+	for range 5 {
+		all = append(all, row())
+		r.Record(all[len(all)-1])
+	}
+	if err := during(r, func() {}); err != nil { // the flush at the stop sends them
+		t.Fatal(err)
+	}
+	if c := r.Counts(); c.Dropped != 2 || l.count() != 3 || l.rows[all[0].AttemptID] || !l.rows[all[4].AttemptID] {
+		t.Errorf("counts %+v, %d rows", c, l.count())
+	}
+}
+
+// With the cloud away a clean stop keeps the rows; the next start sends them.
+func TestRowsAreKeptOverAStop(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "usage.json")
+	l := &ledger{rows: map[string]bool{}, down: true}
+	keep := func(o *report.Options) { o.Path = path }
+	r := newReporter(t, l, keep)
+	r.Record(row())
+	r.Record(row())
+	if err := during(r, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("kept file: %v", err)
+	}
+	l.down = false
+	r = newReporter(t, l, keep)
+	if err := during(r, func() { eventually(t, "kept rows", func() bool { return l.count() == 2 }) }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("the file stays after its rows were sent: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r = newReporter(t, l, keep); r.Counts().Queued != 0 {
+		t.Error("rows from a damaged file")
+	}
+}
