@@ -86,11 +86,23 @@ func (m *migration) seatOld(old [][]int32) {
 	if !fits {
 		old = m.trim(old)
 	}
+	for _, list := range old {
+		for i, e := range list {
+			if !slices.Contains(list[:i], e) {
+				m.cnt[e]++
+			}
+		}
+	}
+	for e, c := range m.cnt {
+		if c > 0 {
+			m.share[e] = m.load[e] / float64(c)
+		}
+	}
 	for d, list := range old {
 		s := m.first[d]
 		for _, e := range list {
 			if !m.holds(int32(d), e) {
-				m.put(s, e)
+				m.seat(s, e)
 				s++
 			}
 		}
@@ -272,6 +284,7 @@ func (b *rounds) round(m *migration, target float64, k int, enough float64) bool
 		m.used = b.startUsed
 	}
 	b.moved = true
+	m.findLight()
 	done := m.reach(target, k)
 	if m.used < k {
 		m.improve(k, enough)

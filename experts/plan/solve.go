@@ -3,10 +3,10 @@ package plan
 import "fmt"
 
 // Work that is done where Problem.Work is 0. They plan 58 layers of 256 experts
-// on 72 devices in about 22 ms, and change 8 slots a layer in about 6 ms.
+// on 72 devices in about 22 ms, and change 8 slots a layer in about 5 ms.
 const (
 	DefaultWork        = 900_000
-	DefaultBoundedWork = 220_000
+	DefaultBoundedWork = 180_000
 )
 
 // Problem is what Solve plans.
@@ -34,8 +34,8 @@ type Problem struct {
 	TopK       int // experts per token, for Activated
 
 	// Work bounds the search, in evaluated changes over all layers; 0 means
-	// DefaultWork, or where Moves is limited DefaultBoundedWork, for each 8
-	// moves above 8 once more. The same problem and work give the same plan.
+	// DefaultWork, or where Moves is limited DefaultBoundedWork, and in
+	// proportion more above 8 moves. The same problem and work give the same plan.
 	Work int
 	// Stop is asked between layers; true abandons planning.
 	Stop func() bool
@@ -212,7 +212,10 @@ func newSolver(p Problem, moe int) *solver {
 	switch {
 	case work > 0:
 	case bounded:
-		work = DefaultBoundedWork * max(8, p.Moves) / 8
+		work = DefaultBoundedWork
+		if p.Moves > 8 {
+			work = DefaultBoundedWork * p.Moves / 5
+		}
 	default:
 		work = DefaultWork
 	}

@@ -58,7 +58,6 @@ func (m *migration) aim(target float64) {
 			m.multi = append(m.multi, int32(e))
 		}
 	}
-	m.findLight()
 }
 
 // findLight finds the experts whose further replica would weigh least: what a
