@@ -76,7 +76,7 @@ func Run(ctx context.Context, o Options) error {
 		w.o.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	w.api = api.New(w.id, w.log, w.o.Tracer)
-	w.http = &http.Server{Handler: w.api, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 60 * time.Second, IdleTimeout: 2 * time.Minute,
+	w.http = &http.Server{Handler: w.api, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10, TLSConfig: w.trust.http, ErrorLog: slog.NewLogLogger(w.log.Handler(), slog.LevelDebug)}
 	served := make(chan error, 1)
 	go func() { served <- w.serve() }()

@@ -92,7 +92,7 @@ func (c *call) serve(ctx context.Context, r *http.Request, chat bool) error {
 // parse checks a request as far as it can be without the model's loop.
 func (c *call) parse(r *http.Request, chat bool) (loop.Request, error) {
 	var lr loop.Request
-	body, err := openai.ReadBody(r)
+	body, err := c.readBody(r)
 	if err != nil {
 		return lr, err
 	}
@@ -125,6 +125,15 @@ func (c *call) parse(r *http.Request, chat bool) (loop.Request, error) {
 	c.describe(chat)
 	c.fill(&lr)
 	return lr, nil
+}
+
+// readBody reads the body within a time. The server has no ReadTimeout instead:
+// that one would go on running while the answer is made, and end its context.
+func (c *call) readBody(r *http.Request) (openai.Body, error) {
+	rc := http.NewResponseController(c.w)
+	_ = rc.SetReadDeadline(c.began.Add(c.s.bodyTimeout)) // not every writer can
+	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
+	return openai.ReadBody(r)
 }
 
 // describe sets how the answer is written.

@@ -46,18 +46,20 @@ type KV struct {
 // Server is a worker's HTTP handler. It answers from the start and generates
 // once it has a model.
 type Server struct {
-	id       Identity
-	log      *slog.Logger
-	tracer   trace.Tracer
-	created  time.Time
-	model    atomic.Pointer[Model]
-	draining atomic.Bool
-	mux      *http.ServeMux
+	id      Identity
+	log     *slog.Logger
+	tracer  trace.Tracer
+	created time.Time
+	// bodyTimeout is how long a client may take to send a request's body.
+	bodyTimeout time.Duration
+	model       atomic.Pointer[Model]
+	draining    atomic.Bool
+	mux         *http.ServeMux
 }
 
 // New returns a Server without a model.
 func New(id Identity, log *slog.Logger, tracer trace.Tracer) *Server {
-	s := &Server{id: id, log: log, tracer: tracer, created: time.Now(), mux: http.NewServeMux()}
+	s := &Server{id: id, log: log, tracer: tracer, created: time.Now(), bodyTimeout: time.Minute, mux: http.NewServeMux()}
 	s.mux.HandleFunc("POST /v1/chat/completions", s.generate(true))
 	s.mux.HandleFunc("POST /v1/completions", s.generate(false))
 	s.mux.HandleFunc("GET /v1/models", s.models)
