@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 )
 
 // ErrFingerprint says that a calibration was made for another model.
@@ -35,6 +36,9 @@ type Calibration struct {
 	// is 0 when it was not measured.
 	EdgeAccuracy  float64 `json:"edge_accuracy"`
 	CloudAccuracy float64 `json:"cloud_accuracy,omitempty"`
+	// Quantiles are the 0, 5, 10, ..., 100 % quantiles of the probability over
+	// the samples, by which a wanted rate finds its first threshold; may be nil.
+	Quantiles []float64 `json:"quantiles,omitempty"`
 	// Threshold is the recommended probability below which to escalate.
 	Threshold float64 `json:"threshold"`
 }
@@ -94,7 +98,37 @@ func FitPlatt(samples []Sample, features ...Feature) (Calibration, error) {
 		c.Terms = append(c.Terms, Term{f, fit.W[i]})
 	}
 	c.Terms[0].Weight = math.Max(slopeFloor, c.Terms[0].Weight)
+	c.Quantiles = c.quantiles(samples)
 	return c, nil
+}
+
+// quantileSteps is the number of intervals between quantiles.
+const quantileSteps = 20
+
+func (c *Calibration) quantiles(samples []Sample) []float64 {
+	var p []float64
+	for i := range samples {
+		if v, ok := c.Probability(&samples[i].Signals); ok {
+			p = append(p, v)
+		}
+	}
+	slices.Sort(p)
+	q := make([]float64, quantileSteps+1)
+	for i := range q {
+		q[i] = math.Round(1e4*p[i*(len(p)-1)/quantileSteps]) / 1e4
+	}
+	return q
+}
+
+// ThresholdFor returns the probability below which the share rate of the
+// calibration's answers lies; ok is false when the calibration has no quantiles.
+func (c *Calibration) ThresholdFor(rate float64) (threshold float64, ok bool) {
+	if len(c.Quantiles) != quantileSteps+1 || !unit(rate) {
+		return 0, false
+	}
+	at := rate * quantileSteps
+	i := min(int(at), quantileSteps-1)
+	return c.Quantiles[i] + (at-float64(i))*(c.Quantiles[i+1]-c.Quantiles[i]), true
 }
 
 func featureRow(s *Signals, features []Feature) ([]float64, bool) {
@@ -156,6 +190,10 @@ func (c *Calibration) Validate() error {
 		return errors.New("calibration: an accuracy is not between 0 and 1")
 	case c.Samples < 0:
 		return fmt.Errorf("calibration: samples is %d, want 0 or more", c.Samples)
+	}
+	if c.Quantiles != nil && (len(c.Quantiles) != quantileSteps+1 || !slices.IsSorted(c.Quantiles) ||
+		!unit(c.Quantiles[0]) || !unit(c.Quantiles[quantileSteps])) {
+		return fmt.Errorf("calibration: quantiles must be %d rising probabilities", quantileSteps+1)
 	}
 	for _, t := range c.Terms {
 		if !t.Feature.Valid() {

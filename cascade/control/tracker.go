@@ -25,6 +25,14 @@ type Tracker struct {
 // NewTracker returns a tracker for scores of spread about one, starting at theta.
 func NewTracker(target, theta float64) *Tracker { return &Tracker{Target: target, theta: theta} }
 
+// NewWarmTracker returns a tracker whose theta is known to be about right, so
+// that it makes no large first steps.
+func NewWarmTracker(target, theta float64) *Tracker {
+	t := NewTracker(target, theta)
+	t.n = (.5 / minStep) * (.5 / minStep)
+	return t
+}
+
 // Theta is the current threshold.
 func (t *Tracker) Theta() float64 { return t.theta }
 

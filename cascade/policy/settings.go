@@ -1,0 +1,185 @@
+// Package policy turns what an operator configures for a tenant or an SLO class
+// into decisions: strict settings, refused where they contradict themselves or
+// could leak a local-only request, and a controller that holds a rate, a budget
+// or a risk by moving the threshold. It is pure.
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/control"
+	"github.com/weirhq/weir/cascade/stream"
+)
+
+// ErrSettings says that settings are refused; the message names the key and
+// what to do.
+var ErrSettings = errors.New("cascade settings")
+
+// Settings are the cascade policy of a tenant and SLO class. At most one of
+// Threshold, Rate, Value, Budget and Risk sets the threshold; with none the
+// calibration's own does.
+type Settings struct {
+	Name    string          `json:"name"`
+	Version uint64          `json:"version"`
+	Mode    cascade.Mode    `json:"mode,omitempty"`    // for requests that name none
+	Privacy cascade.Privacy `json:"privacy,omitempty"` // the least for all requests
+
+	Threshold *float64 `json:"threshold,omitempty"` // probability below which to escalate
+	Rate      *float64 `json:"rate,omitempty"`      // target share of escalations
+	Value     *Value   `json:"value,omitempty"`     // what a right answer is worth
+	Budget    *Budget  `json:"budget,omitempty"`    // money to spread over requests
+	Risk      *Risk    `json:"risk,omitempty"`      // wrong answers kept that the cloud had right
+
+	// Shadow is the share of kept answers that the cloud labels; nil is the
+	// default of package learn, 0 is none.
+	Shadow  *float64       `json:"shadow,omitempty"`
+	Hedge   bool           `json:"hedge,omitempty"`
+	Window  *Window        `json:"window,omitempty"`
+	Handoff stream.Handoff `json:"handoff,omitempty"`
+	Sticky  bool           `json:"sticky,omitempty"`
+}
+
+// Value is the price mode: escalate when the expected gain is worth its cost.
+type Value struct {
+	RightNano     int64 `json:"right_nano"`      // value of a right answer, nano-dollars
+	PerSecondNano int64 `json:"per_second_nano"` // price of a second of latency
+}
+
+// Budget is a sum per day and what a right answer is worth, nano-dollars.
+type Budget struct {
+	PerDayNano int64 `json:"per_day_nano"`
+	RightNano  int64 `json:"right_nano"`
+}
+
+// Risk is the level alpha that the share of kept wrong answers may have, with
+// probability 1-delta, while traffic stays exchangeable; MaxRate is the most
+// that may be escalated for it.
+type Risk struct {
+	Alpha   float64 `json:"alpha"`
+	Delta   float64 `json:"delta"`
+	MaxRate float64 `json:"max_rate"`
+}
+
+// Window is the hold-back window.
+type Window struct {
+	Tokens int `json:"tokens"`
+	WaitMS int `json:"wait_ms"`
+}
+
+// Parse reads settings from JSON. Unknown keys are refused, and so is what
+// Validate refuses.
+func Parse(data []byte) (Settings, error) {
+	var s Settings
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&s); err != nil {
+		return Settings{}, fmt.Errorf("%w: %w", ErrSettings, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return Settings{}, fmt.Errorf("%w: data after the JSON object", ErrSettings)
+	}
+	if err := s.Validate(); err != nil {
+		return Settings{}, err
+	}
+	return s, nil
+}
+
+// Validate refuses values out of range, two owners of one threshold, and
+// anything by which a local-only request could reach the cloud.
+func (s *Settings) Validate() error {
+	for _, check := range []func() string{s.badNames, s.badOwner, s.badRanges, s.leaks} {
+		if why := check(); why != "" {
+			return fmt.Errorf("%w: %s", ErrSettings, why)
+		}
+	}
+	return nil
+}
+
+func (s *Settings) badNames() string {
+	if _, err := cascade.ParseMode(string(s.Mode)); err != nil {
+		return "mode: " + err.Error()
+	}
+	if _, err := cascade.ParsePrivacy(string(s.Privacy)); err != nil {
+		return "privacy: " + err.Error()
+	}
+	switch s.Handoff {
+	case "", stream.HandoffFinish, stream.HandoffContinue, stream.HandoffAppend:
+		return ""
+	}
+	return fmt.Sprintf("handoff: unknown value %q: use finish, continue or append", s.Handoff)
+}
+
+func (s *Settings) badOwner() string {
+	owners := ""
+	for _, o := range []struct {
+		set  bool
+		name string
+	}{{s.Threshold != nil, "threshold"}, {s.Rate != nil, "rate"}, {s.Value != nil, "value"}, {s.Budget != nil, "budget"}, {s.Risk != nil, "risk"}} {
+		if o.set && owners != "" {
+			return fmt.Sprintf("%s and %s both set the threshold: keep one", owners, o.name)
+		}
+		if o.set {
+			owners = o.name
+		}
+	}
+	return ""
+}
+
+func (s *Settings) badRanges() string {
+	share := func(name string, v *float64, low, high float64) string {
+		if v != nil && !(*v >= low && *v <= high) {
+			return fmt.Sprintf("%s is %v, want %v to %v", name, *v, low, high)
+		}
+		return ""
+	}
+	for _, why := range []string{share("threshold", s.Threshold, 0, 1), share("rate", s.Rate, 0, 1), share("shadow", s.Shadow, 0, .5)} {
+		if why != "" {
+			return why
+		}
+	}
+	switch {
+	case s.Value != nil && (s.Value.RightNano <= 0 || s.Value.PerSecondNano < 0):
+		return "value: right_nano must be positive, per_second_nano not negative"
+	case s.Budget != nil && (s.Budget.PerDayNano <= 0 || s.Budget.RightNano <= 0):
+		return "budget: per_day_nano and right_nano must be positive"
+	case s.Risk != nil && !(s.Risk.Alpha > 0 && s.Risk.Alpha < 1 && s.Risk.Delta > 0 && s.Risk.Delta < 1 && s.Risk.MaxRate > 0 && s.Risk.MaxRate <= 1):
+		return "risk: alpha and delta must lie between 0 and 1, max_rate above 0 and at most 1"
+	case s.Window != nil && (s.Window.Tokens < 0 || s.Window.Tokens > 4096 || s.Window.WaitMS < 0 || s.Window.WaitMS > 10_000):
+		return "window: tokens 0 to 4096, wait_ms 0 to 10000"
+	}
+	return ""
+}
+
+func (s *Settings) leaks() string {
+	if !s.Privacy.Local() {
+		return ""
+	}
+	switch {
+	case s.Mode == cascade.ModeCloudOnly || s.Mode == cascade.ModePreferCloud:
+		return fmt.Sprintf("mode %s would send local-only requests to the cloud", s.Mode)
+	case s.Shadow != nil && *s.Shadow > 0:
+		return "shadow above 0 would send local-only requests to the cloud: set it to 0"
+	case s.Hedge:
+		return "hedge would send local-only requests to the cloud"
+	}
+	return ""
+}
+
+// CheckRisk refuses, when the settings are stored, a risk that the cell's
+// traffic cannot keep: base is the share of answers that are wrong at the edge
+// and right at the cloud. It returns control.ErrInfeasible with the numbers.
+func (s *Settings) CheckRisk(base float64) error {
+	if s.Risk == nil || math.IsNaN(base) {
+		return nil
+	}
+	if err := control.CheckFeasible(base, s.Risk.Alpha, s.Risk.MaxRate); err != nil {
+		return fmt.Errorf("%w: risk: %w", ErrSettings, err)
+	}
+	return nil
+}
