@@ -71,10 +71,8 @@ func top(rel string) string { return strings.SplitN(rel, "/", 2)[0] }
 func breach(from, to string) string {
 	a, b := top(from), top(to)
 	switch {
-	case slices.Contains(pure, from):
-		if !slices.Contains(pureMayImport, to) {
-			return "a pure package imports only types of other pure packages"
-		}
+	case slices.Contains(pure, from) && !slices.Contains(pureMayImport, to):
+		return "a pure package imports only types of other pure packages"
 	case from == "": // main wires everything
 	case b == "":
 		return "nothing imports main"

@@ -8,10 +8,12 @@ import (
 
 	"github.com/weirhq/weir/cloud"
 	"github.com/weirhq/weir/edge"
+	"github.com/weirhq/weir/engine/enginebench"
 	"github.com/weirhq/weir/engine/fake"
 	"github.com/weirhq/weir/engine/gguf/random"
 	"github.com/weirhq/weir/engine/install"
 	"github.com/weirhq/weir/engine/worker"
+	"github.com/weirhq/weir/internal/bench"
 	"github.com/weirhq/weir/internal/chat"
 	"github.com/weirhq/weir/internal/cli"
 	"github.com/weirhq/weir/internal/config"
@@ -29,6 +31,13 @@ var sections = map[string]func() any{
 	"edge":   func() any { return new(edge.Config) },
 }
 
+// suites are the parts of "weir bench", in the order of their bars.
+func suites() []bench.Suite {
+	return []bench.Suite{
+		enginebench.Suite(),
+	}
+}
+
 func commands() []cli.Command {
 	return []cli.Command{
 		up.Command(),
@@ -42,6 +51,7 @@ func commands() []cli.Command {
 		random.Command(),
 		demo.Command(),
 		config.Command(sections),
+		bench.Command(suites()),
 		pki.PKICommand(),
 		pgcluster.GuardCommand(),
 	}
