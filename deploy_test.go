@@ -70,7 +70,11 @@ func TestDockerfileCommandLines(t *testing.T) {
 		t.Fatal("no CMD in the Dockerfile")
 	}
 	parses(t, args)
-	for _, m := range regexp.MustCompile(`/out/weir ([^&\n]+)`).FindAllSubmatch(data, -1) {
+	run := regexp.MustCompile(`&& /out/weir ([^&\n]+)`).FindAllSubmatch(data, -1)
+	if len(run) == 0 {
+		t.Fatal("the image does not install the inference libraries")
+	}
+	for _, m := range run {
 		parses(t, strings.Fields(string(m[1])))
 	}
 }
