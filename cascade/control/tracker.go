@@ -47,16 +47,16 @@ func (t *Tracker) Decide(score float64) bool {
 // .05 for the worst 1,000-request window at little cost in accuracy.
 const minStep = .02
 
-// Observe notes one decision that was the policy's own. Decisions forced by
-// hard limits are not noted, otherwise an outage would push theta away.
-func (t *Tracker) Observe(escalated bool) {
+// Observe notes what the policy wanted for one item, also where a hard limit
+// forbade it: noting only what was done would drag theta along with an outage.
+func (t *Tracker) Observe(wanted bool) {
 	t.n++
 	scale := t.Scale
 	if scale <= 0 {
 		scale = 1
 	}
 	step := scale * math.Max(minStep, .5/math.Sqrt(t.n))
-	if escalated {
+	if wanted {
 		t.theta += step * (1 - t.Target)
 	} else {
 		t.theta -= step * t.Target

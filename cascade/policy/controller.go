@@ -84,11 +84,9 @@ func (c *Controller) riskPolicy() cascade.Policy {
 	return p
 }
 
-// Decided is what became of a request.
+// Decided is what became of a judged answer.
 type Decided struct {
-	Verdict cascade.Verdict
-	// Forced says that a hard limit decided, not the policy.
-	Forced    bool
+	Verdict   cascade.Verdict
 	SpentNano int64
 	// Loss is 1 when the edge's answer was kept, wrong, and right at the cloud;
 	// Propensity is the probability with which its label is seen, 0 for a
@@ -98,10 +96,10 @@ type Decided struct {
 
 // Observe notes a request at the caller's time.
 func (c *Controller) Observe(d Decided, now time.Time) {
-	if c.tracker != nil && !d.Forced {
+	if c.tracker != nil {
 		c.tracker.Observe(d.Verdict.Wanted)
 	}
-	if c.risk != nil && !d.Forced {
+	if c.risk != nil {
 		if d.Propensity > 0 {
 			c.risk.Observe(d.Loss, d.Propensity)
 		} else {

@@ -68,7 +68,7 @@ func run(c *Controller, n int, cost int64, perHour int) (rate float64, spent int
 		left, limited := c.BudgetLeft()
 		node := cascade.Node{EdgeReady: true, CloudCost: cost, Budget: left, Budgeted: limited}
 		v := cascade.Judge(&cascade.Request{}, rng.Float64(), true, false, &p, &node)
-		d := Decided{Verdict: v, Forced: v.Wanted != v.Escalate}
+		d := Decided{Verdict: v}
 		if v.Escalate {
 			rate++
 			d.SpentNano = cost
@@ -119,7 +119,7 @@ func TestBudgetLastsTheDay(t *testing.T) {
 			left, _ := c.BudgetLeft()
 			node := cascade.Node{EdgeReady: true, CloudCost: cost, Budget: left, Budgeted: true}
 			v := cascade.Judge(&cascade.Request{}, rng.Float64(), true, false, &p, &node)
-			d := Decided{Verdict: v, Forced: v.Wanted != v.Escalate}
+			d := Decided{Verdict: v}
 			if v.Escalate {
 				d.SpentNano = cost
 				days[day] += cost

@@ -21,11 +21,14 @@ func EvalCommand() cli.Command {
 
 func runEval(_ context.Context, env cli.Env, args []string) error {
 	o := DefaultOptions()
-	var data, html string
+	var data, log, html string
+	var faults []string
 	var asJSON bool
 	var cols Columns
 	fs := pflag.NewFlagSet("cascade eval", pflag.ContinueOnError)
 	fs.StringVar(&data, "data", "", "file of outcomes: CSV or JSON lines, gzipped or not")
+	fs.StringVar(&log, "log", "", "instead of --data: folder with a node's decision log; estimates from logged propensities")
+	fs.StringSliceVar(&faults, "fault", nil, "what goes wrong in the stream: cloud-down=FROM:COUNT, budget=FROM:COUNT (rows)")
 	fs.StringSliceVar(&o.Policies, "policy", o.Policies, "policies: "+strings.Join(PolicyNames(), ", "))
 	fs.BoolVar(&asJSON, "json", false, "write JSON")
 	fs.StringVar(&html, "html", "", "also write a page with plots to this file")
@@ -38,9 +41,31 @@ func runEval(_ context.Context, env cli.Env, args []string) error {
 	if err := cli.ParseFlags(env, fs, "--data FILE --policy NAME[,NAME] [flags]", args); err != nil {
 		return err
 	}
+	if log != "" && data == "" {
+		return evalLog(env, log, asJSON)
+	}
 	if err := checkOptions(data, fs.Args(), o); err != nil {
 		return err
 	}
+	for _, f := range faults {
+		fault, err := ParseFault(f)
+		if err != nil {
+			return cli.Usagef("--fault: %v", err)
+		}
+		o.Faults = append(o.Faults, fault)
+	}
+	return evalData(env, data, cols, o, asJSON, html)
+}
+
+func evalLog(env cli.Env, dir string, asJSON bool) error {
+	l, err := OpenLog(dir)
+	if err != nil {
+		return err
+	}
+	return l.Write(env.Stdout, asJSON)
+}
+
+func evalData(env cli.Env, data string, cols Columns, o Options, asJSON bool, html string) error {
 	d, err := Open(data, cols)
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ type Options struct {
 	// Bootstrap is the number of paired resamples; 0 leaves intervals out.
 	Bootstrap int
 	Seed      uint64
+	Faults    []Fault
 }
 
 // DefaultOptions are a 30 % rate, a risk of 5 % with 90 % confidence and 1,000
@@ -239,7 +240,7 @@ func runStreams(d *Data, chosen []policy, all map[string][]float64, o Options, r
 		}
 		t := threshold{kind: p.control, calibration: calibration, priority: pick(priority, calibration)}
 		t.spread = spreadOf(t.priority)
-		st := runStream(d, rows, pick(priority, rows), t, streamOptions{o.Rate, o.Alpha, o.Delta})
+		st := runStream(d, rows, pick(priority, rows), t, streamOptions{o.Rate, o.Alpha, o.Delta, o.Faults})
 		res.Streams[p.name] = st
 		for i := range res.Sets {
 			set := &res.Sets[i]

@@ -7,6 +7,7 @@ import (
 	"math"
 	"text/tabwriter"
 
+	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/learn"
 )
 
@@ -50,6 +51,8 @@ type jsonMore struct {
 	RealisedRisk number      `json:"risk"`
 	Accuracy     number      `json:"accuracy"`
 	Feasible     bool        `json:"feasible"`
+	// Reasons counts the verdicts of the whole stream.
+	Reasons map[cascade.Reason]int `json:"reasons"`
 }
 
 type jsonSet struct {
@@ -104,7 +107,7 @@ func (s *SetResult) json() jsonSet {
 		more := jsonMore{APGR95: [2]number{number(m.Low), number(m.High)}, Brier: number(m.Brier), LogLoss: number(m.LogLoss),
 			CQAUC: number(m.CQAUC), CQAUCFree: number(m.CQAUCFreeEdge), Best: number(m.BestAccuracy), BestRate: number(m.BestRate),
 			Viability: m.Grade, WorstWindow: number(m.Stream.WorstWindow), RealisedRisk: number(m.Stream.Risk),
-			Accuracy: number(m.Stream.Accuracy), Feasible: m.Stream.Feasible}
+			Accuracy: number(m.Stream.Accuracy), Feasible: m.Stream.Feasible, Reasons: m.Stream.Reasons}
 		if !math.IsNaN(m.DiffLow) {
 			more.DiffFirst95 = &[2]number{number(m.DiffLow), number(m.DiffHigh)}
 		}

@@ -23,33 +23,48 @@ type Stream struct {
 	Rates []float64
 	// BySet is the rate per set.
 	BySet map[string]float64
+	// Reasons counts the verdicts by reason.
+	Reasons map[cascade.Reason]int
 }
 
 // streamOptions are the targets of the controllers.
 type streamOptions struct {
 	rate, alpha, delta float64
+	faults             []Fault
 }
 
 // runStream decides on the rows (indices of records, in order) by their
 // priorities. calibration holds the rows from which a fixed threshold is taken.
 func runStream(d *Data, rows []int, priority []float64, c threshold, o streamOptions) Stream {
-	st := Stream{Feasible: true, BySet: map[string]float64{}}
+	st := Stream{Feasible: true, BySet: map[string]float64{}, Reasons: map[cascade.Reason]int{}}
 	theta, feasible := c.start(d, o)
 	st.Feasible = feasible
 	tracker := control.NewTracker(o.rate, theta)
 	tracker.Scale = c.spread
-	request, node := cascade.Request{}, cascade.Node{EdgeReady: true, Link: cascade.LinkUp}
+	request, node := cascade.Request{}, nodeAt(nil, 0)
 	pol := cascade.Policy{Rule: cascade.RuleThreshold, Risk: c.kind == controlRisk}
 	escalated := make([]bool, len(rows))
 	seen := map[string]int{}
+	confident, doubtful := 0, 0
 	for k, i := range rows {
 		if c.kind == controlRate {
 			theta = tracker.Theta()
 		}
 		pol.Threshold = -theta
+		if len(o.faults) > 0 {
+			node = nodeAt(o.faults, k)
+		}
 		v := cascade.Judge(&request, -priority[k], true, false, &pol, &node)
 		if c.kind == controlRate {
-			tracker.Observe(v.Escalate)
+			tracker.Observe(v.Wanted)
+		}
+		switch v.Reason { // the common ones without the map
+		case cascade.ReasonConfident:
+			confident++
+		case cascade.ReasonLowConfidence:
+			doubtful++
+		default:
+			st.Reasons[v.Reason]++
 		}
 		r := &d.Records[i]
 		seen[r.Set]++
@@ -63,6 +78,7 @@ func runStream(d *Data, rows []int, priority []float64, c threshold, o streamOpt
 			st.Risk += math.Max(0, r.Cloud-r.Edge)
 		}
 	}
+	st.Reasons[cascade.ReasonConfident], st.Reasons[cascade.ReasonLowConfidence] = confident, doubtful
 	n := math.Max(1, float64(len(rows)))
 	st.Rate, st.Accuracy, st.Risk, st.Theta = st.Rate/n, st.Accuracy/n, st.Risk/n, theta
 	for set, count := range seen {
