@@ -20,7 +20,7 @@ func (s *Server) refusal(c *call, why cascade.Reason) error {
 	case cascade.ReasonClientMode:
 		return openai.BadRequest("model", openai.CodeInvalidValue, "the model %q contradicts the mode %q: use the model auto, or the mode auto", c.req.Model, c.opt.Mode)
 	case cascade.ReasonCapability:
-		return openai.BadRequest("", openai.CodeUnsupported, "no model that may be asked can take this request: it uses tools, or is too long")
+		return tooMuch(c.body)
 	case cascade.ReasonDeadline:
 		return s.deadlineError(c)
 	case cascade.ReasonCostCap:
@@ -34,6 +34,16 @@ func (s *Server) refusal(c *call, why cascade.Reason) error {
 		return openai.Unavailable(string(why), 2*time.Second, "the request is local-only and the local model cannot answer it now")
 	}
 	return openai.Unavailable(string(why), 2*time.Second, "no model can answer now")
+}
+
+// tooMuch names what no model that may be asked can take.
+func tooMuch(b openai.Body) error {
+	for _, name := range []string{"tools", "functions"} {
+		if present(b[name]) {
+			return openai.BadRequest(name, openai.CodeUnsupported, "%s is not supported by any model that may be asked", name)
+		}
+	}
+	return openai.BadRequest("messages", openai.CodeContextLength, "the messages and the answer are longer than the context of any model that may be asked")
 }
 
 func (s *Server) deadlineError(c *call) error {
