@@ -21,7 +21,7 @@ func EvalCommand() cli.Command {
 
 func runEval(_ context.Context, env cli.Env, args []string) error {
 	o := DefaultOptions()
-	var data, log, html string
+	var data, log, html, svg string
 	var faults []string
 	var asJSON bool
 	var cols Columns
@@ -32,6 +32,7 @@ func runEval(_ context.Context, env cli.Env, args []string) error {
 	fs.StringSliceVar(&o.Policies, "policy", o.Policies, "policies: "+strings.Join(PolicyNames(), ", "))
 	fs.BoolVar(&asJSON, "json", false, "write JSON")
 	fs.StringVar(&html, "html", "", "also write a page with plots to this file")
+	fs.StringVar(&svg, "svg", "", "also write the plots into this folder")
 	fs.Float64Var(&o.Rate, "rate", o.Rate, "target share of escalations")
 	fs.Float64Var(&o.Alpha, "risk-alpha", o.Alpha, "risk that the risk policy keeps to")
 	fs.Float64Var(&o.Delta, "risk-delta", o.Delta, "probability with which it may fail")
@@ -54,7 +55,7 @@ func runEval(_ context.Context, env cli.Env, args []string) error {
 		}
 		o.Faults = append(o.Faults, fault)
 	}
-	return evalData(env, data, cols, o, asJSON, html)
+	return evalData(env, data, cols, o, output{asJSON, html, svg})
 }
 
 func evalLog(env cli.Env, dir string, asJSON bool) error {
@@ -65,7 +66,13 @@ func evalLog(env cli.Env, dir string, asJSON bool) error {
 	return l.Write(env.Stdout, asJSON)
 }
 
-func evalData(env cli.Env, data string, cols Columns, o Options, asJSON bool, html string) error {
+// output says where results go, beside standard output.
+type output struct {
+	json      bool
+	html, svg string
+}
+
+func evalData(env cli.Env, data string, cols Columns, o Options, out output) error {
 	d, err := Open(data, cols)
 	if err != nil {
 		return err
@@ -77,12 +84,17 @@ func evalData(env cli.Env, data string, cols Columns, o Options, asJSON bool, ht
 	if err := res.useful(); err != nil {
 		return err
 	}
-	if html != "" {
-		if err := writeFile(html, res.WriteHTML); err != nil {
+	if out.html != "" {
+		if err := writeFile(out.html, res.WriteHTML); err != nil {
 			return err
 		}
 	}
-	if asJSON {
+	if out.svg != "" {
+		if err := res.WriteSVG(out.svg); err != nil {
+			return err
+		}
+	}
+	if out.json {
 		return res.WriteJSON(env.Stdout)
 	}
 	return res.WriteText(env.Stdout)

@@ -238,7 +238,7 @@ func runStreams(d *Data, chosen []policy, all map[string][]float64, o Options, r
 		if !split { // the first rows of a stream stand for yesterday's traffic
 			calibration = rows[:min(window, len(rows))]
 		}
-		t := threshold{kind: p.control, calibration: calibration, priority: pick(priority, calibration)}
+		t := threshold{kind: p.control, calibration: calibration, priority: pick(priority, calibration), warm: split}
 		t.spread = spreadOf(t.priority)
 		st := runStream(d, rows, pick(priority, rows), t, streamOptions{o.Rate, o.Alpha, o.Delta, o.Faults})
 		res.Streams[p.name] = st

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path/filepath"
+	"strings"
 
 	"github.com/weirhq/weir/cascade/measure"
 )
@@ -123,4 +125,30 @@ func (r *Result) ratePlot() *plot {
 		p.line(name, colours[i%len(colours)], false, x, st.Rates)
 	}
 	return p
+}
+
+// WriteSVG writes the plots as files SET-curve.svg, SET-reliability.svg and
+// rate.svg into a folder that exists, for documents.
+func (r *Result) WriteSVG(dir string) error {
+	for i := range r.Sets {
+		s := &r.Sets[i]
+		name := strings.Map(func(c rune) rune {
+			if c < '!' || strings.ContainsRune(`/\\:*?"<>|`, c) {
+				return '-'
+			}
+			return c
+		}, s.Name)
+		if err := writeFile(filepath.Join(dir, name+"-curve.svg"), s.deferralPlot(r.Options).writeTo); err != nil {
+			return err
+		}
+		if p := s.reliabilityPlot(r.Options); p != nil {
+			if err := writeFile(filepath.Join(dir, name+"-reliability.svg"), p.writeTo); err != nil {
+				return err
+			}
+		}
+	}
+	if p := r.ratePlot(); p != nil {
+		return writeFile(filepath.Join(dir, "rate.svg"), p.writeTo)
+	}
+	return nil
 }

@@ -177,7 +177,7 @@ func TestEvalCommand(t *testing.T) {
 	if err := os.WriteFile(file, []byte(synthetic(900)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, out, errs := runCommand(t, "eval", "--data", file, "--policy", "static,gain,oracle", "--json", "--html", page, "--bootstrap", "20")
+	code, out, errs := runCommand(t, "eval", "--data", file, "--policy", "static,gain,oracle", "--json", "--html", page, "--svg", dir, "--bootstrap", "20")
 	if code != 0 {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
@@ -204,6 +204,9 @@ func TestEvalCommand(t *testing.T) {
 	}
 	if n := strings.Count(string(html), "<svg"); n < 6 {
 		t.Errorf("%d plots in the page, want two per set", n)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "pooled-curve.svg")); err != nil {
+		t.Error(err)
 	}
 	code, out, _ = runCommand(t, "eval", "--data", file, "--policy", "static,gain")
 	if code != 0 || !strings.Contains(out, "better by") {

@@ -40,6 +40,9 @@ func runStream(d *Data, rows []int, priority []float64, c threshold, o streamOpt
 	theta, feasible := c.start(d, o)
 	st.Feasible = feasible
 	tracker := control.NewTracker(o.rate, theta)
+	if c.warm {
+		tracker = control.NewWarmTracker(o.rate, theta)
+	}
 	tracker.Scale = c.spread
 	request, node := cascade.Request{}, nodeAt(nil, 0)
 	pol := cascade.Policy{Rule: cascade.RuleThreshold, Risk: c.kind == controlRisk}
@@ -116,6 +119,7 @@ type threshold struct {
 	calibration []int     // records
 	priority    []float64 // of them
 	spread      float64   // of the priorities, for the tracker's step
+	warm        bool      // the calibration rows are not rows of the stream
 }
 
 // start returns the first threshold on the priority.
