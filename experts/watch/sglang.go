@@ -78,18 +78,20 @@ func (c client) do(ctx context.Context, method, path string) ([]byte, error) {
 // record starts the recorder, waits for the window, stops, dumps, and reads
 // the file that appeared. A dump resets the recorder.
 func (c client) record(ctx context.Context, window time.Duration) (format.Loads, error) {
-	if _, err := c.do(ctx, http.MethodPost, "/start_expert_distribution_record"); err != nil {
-		return format.Loads{}, err
+	_, startErr := c.do(ctx, http.MethodPost, "/start_expert_distribution_record")
+	var waitErr error
+	if startErr == nil {
+		waitErr = wait(ctx, window)
 	}
-	waitErr := wait(ctx, window)
-	// Stop even when told to end: a recorder left running slows serving.
+	// Stop even when told to end or when the answer to start was lost: a
+	// recorder left running slows serving.
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	if _, err := c.do(stopCtx, http.MethodPost, "/stop_expert_distribution_record"); err != nil {
-		return format.Loads{}, err
-	}
-	if waitErr != nil {
-		return format.Loads{}, waitErr
+	_, stopErr := c.do(stopCtx, http.MethodPost, "/stop_expert_distribution_record")
+	for _, err := range []error{startErr, waitErr, stopErr} {
+		if err != nil {
+			return format.Loads{}, err
+		}
 	}
 	before, err := c.dumps()
 	if err != nil {
