@@ -26,7 +26,7 @@ func (s *Store) Snapshot(ctx context.Context) (*tenants.Snapshot, error) {
 		snap.Classes = load(&l, `select name, ttft_ms, tpot_ms, e2e_ms, band, weight, sheddable, max_queue_ms,
 			escalations_per_minute, default_deadline_ms, is_default from weir.slo_classes order by band, name`, scanClass)
 		snap.Prices = load(&l, `select version, tier, model, effective_from, input, cached_input, output from weir.prices order by version`, scanPrice)
-		snap.Limits = load(&l, `select id, tenant_id::text, coalesce(key_id, ''), model, tier, kind, window_, limit_, burst, shadow
+		snap.Limits = load(&l, `select id, tenant_id::text, coalesce(key_id, ''), model, tier, class, kind, window_, limit_, burst, shadow
 			from weir.limits order by id`, scanLimit)
 		snap.Policies = load(&l, `select tenant_id::text, class, mode, threshold, spec from weir.policies order by tenant_id, class`, scanPolicy)
 		return l.err
@@ -93,7 +93,7 @@ func scanPrice(r pgx.CollectableRow) (p tenants.Price, err error) {
 }
 
 func scanLimit(r pgx.CollectableRow) (l tenants.Limit, err error) {
-	err = r.Scan(&l.ID, &l.TenantID, &l.KeyID, &l.Model, &l.Tier, &l.Kind, &l.Window, &l.Limit, &l.Burst, &l.Shadow)
+	err = r.Scan(&l.ID, &l.TenantID, &l.KeyID, &l.Model, &l.Tier, &l.Class, &l.Kind, &l.Window, &l.Limit, &l.Burst, &l.Shadow)
 	return l, err
 }
 
