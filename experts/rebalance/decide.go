@@ -5,9 +5,6 @@
 package rebalance
 
 import (
-	"math"
-	"slices"
-
 	"github.com/weirhq/weir/experts/load"
 	"github.com/weirhq/weir/experts/plan"
 )
@@ -181,78 +178,6 @@ func Decide(c Config, s State, o Observation) (State, Decision) {
 	return s.moved(c, next, sum.Mean-d.Target), d
 }
 
-// demand is a load as placement sees it: by expert, and what routing levels
-// out, by layer.
-type demand struct {
-	loads load.Counts
-	level []float64
-	moe   []int
-}
-
-func (c Config) demand(w load.Window) demand {
-	loads, level := w.Planned(c.Routed)
-	return demand{loads, level, w.Demand.MoE()}
-}
-
-func (f demand) imbalances(p plan.Placement) []float64 {
-	out := make([]float64, len(f.loads))
-	for l, row := range f.loads {
-		out[l] = plan.Levelled(p.Imbalance(l, row), load.Sum(row), f.level[l])
-	}
-	return out
-}
-
-// total is all load of a layer.
-func (f demand) total(l int) float64 { return load.Sum(f.loads[l]) + f.level[l] }
-
-// recent is what was seen lately, as rates per token.
-type recent struct {
-	loads, level *load.Average
-}
-
-func newRecent(halfLife int64) *recent {
-	return &recent{load.NewAverage(halfLife), load.NewAverage(halfLife)}
-}
-
-func (r *recent) add(f demand, tokens int64) error {
-	if err := r.loads.Add(f.loads, tokens); err != nil {
-		return err
-	}
-	return r.level.Add(load.Counts{f.level}, tokens)
-}
-
-// mean is nil before any window.
-func (r *recent) mean(z float64) *demand {
-	loads := r.loads.Mean(z)
-	if loads == nil {
-		return nil
-	}
-	return &demand{loads, r.level.Mean(0)[0], loads.MoE()}
-}
-
-// remember folds the window into the recent load and returns what that was
-// before. The first skewed window starts anew: what came before is another
-// regime.
-func (s State) remember(c Config, f demand, tokens int64, skewed bool) (State, *demand) {
-	first := skewed && s.streak == 0
-	s.streak++
-	if !skewed {
-		s.streak = 0
-	}
-	next := newRecent(c.HalfLife)
-	if s.recent != nil && !first {
-		next = &recent{s.recent.loads.Clone(), s.recent.level.Clone()}
-	}
-	earlier := next.mean(c.Z)
-	if err := next.add(f, tokens); err != nil {
-		// Another model shape: start over with what is served now.
-		next, earlier = newRecent(c.HalfLife), nil
-		_ = next.add(f, tokens)
-	}
-	s.recent = next
-	return s, earlier
-}
-
 // wait is the hysteresis: the reason to do nothing yet, or "".
 func (s State) wait(c Config, now float64) Reason {
 	switch {
@@ -325,99 +250,4 @@ func (s State) punish(c Config) State {
 	s.rest = min(16*max(1, c.Cooldown), 2*max(1, s.rest))
 	s.cooldown = s.rest
 	return s
-}
-
-// candidate plans on the earlier windows and judges on the fresh one: what
-// does not help there was noise. It sets d.Action to Move where the plan is
-// worth its cost.
-func (c Config) candidate(s State, earlier, fresh demand, now []float64, d *Decision) plan.Placement {
-	r, err := plan.Solve(plan.Problem{Loads: earlier.loads, Level: earlier.level, Fleet: s.Placement.Fleet, Old: &s.Placement, Moves: c.Moves,
-		Objective: c.Objective, StepTokens: c.StepTokens, Work: c.Work})
-	if err != nil {
-		d.Reason = PlanFailed
-		return s.Placement
-	}
-	next := c.withinBudget(s.Placement, r, fresh, now)
-	after := fresh.imbalances(next)
-	d.Target = load.Summarise(after, fresh.moe).Mean
-	bounds := make([]float64, len(after))
-	for l := range bounds {
-		bounds[l] = r.Layers[l].Bound
-	}
-	d.Bound = load.Summarise(bounds, fresh.moe).Mean
-	d.Transfers = len(next.Transfers(s.Placement))
-	for l := range next.Layers {
-		if !slices.Equal(next.Layers[l], s.Placement.Layers[l]) {
-			d.Layers++
-		}
-	}
-	if d.Transfers == 0 || d.Target >= d.Now || d.Now/d.Target < c.Gain {
-		d.Reason = NoGain
-		return s.Placement
-	}
-	d.SavedSec, d.CostSec = c.worth(fresh, now, after, s.Placement.Fleet, d.Transfers)
-	if c.Cost.Bandwidth > 0 && c.Cost.SecPerToken > 0 && d.SavedSec <= c.Cost.Ratio*d.CostSec {
-		d.Reason = CostsMore
-		return s.Placement
-	}
-	d.Action, d.Reason, d.Next = Move, Skewed, next
-	return next
-}
-
-// withinBudget keeps the layers that win most per byte, within the round's
-// layers and bytes; the others stay as they are.
-func (c Config) withinBudget(old plan.Placement, r plan.Result, fresh demand, now []float64) plan.Placement {
-	next := old
-	next.Layers = slices.Clone(old.Layers)
-	type gain struct {
-		layer, moves int
-		perMove      float64
-	}
-	var gains []gain
-	after := fresh.imbalances(r.Placement)
-	for _, l := range r.MoE {
-		moves := r.Layers[l].Moves
-		drop := (now[l] - after[l]) * fresh.total(l)
-		if moves > 0 && drop > 0 {
-			gains = append(gains, gain{l, moves, drop / float64(moves)})
-		}
-	}
-	slices.SortStableFunc(gains, func(a, b gain) int {
-		switch {
-		case a.perMove > b.perMove:
-			return -1
-		case a.perMove < b.perMove:
-			return 1
-		}
-		return 0
-	})
-	layers, bytes := 0, int64(0)
-	for _, g := range gains {
-		b := int64(g.moves) * c.Cost.BytesPerExpert
-		if c.MaxLayers > 0 && layers == c.MaxLayers || c.MaxBytes > 0 && bytes+b > c.MaxBytes {
-			continue
-		}
-		layers, bytes = layers+1, bytes+b
-		next.Layers[g.layer] = r.Placement.Layers[g.layer]
-	}
-	return next
-}
-
-// worth is the seconds that the move saves over its horizon and what it costs.
-func (c Config) worth(fresh demand, now, after []float64, f plan.Fleet, transfers int) (saved, cost float64) {
-	perToken := 0.0 // busiest device's share of work per token, over all layers
-	total := 0.0
-	for l := range fresh.loads {
-		sum := fresh.total(l)
-		total = max(total, sum)
-		perToken += (now[l] - after[l]) * sum / f.Capacity()
-	}
-	if total > 0 {
-		perToken /= total
-	}
-	saved = perToken * c.Cost.SecPerToken * float64(c.Cost.Horizon)
-	if c.Cost.Bandwidth > 0 {
-		cost = float64(transfers) * float64(c.Cost.BytesPerExpert) / c.Cost.Bandwidth
-	}
-	return math.Max(0, saved), cost + c.Cost.Stall
 }
