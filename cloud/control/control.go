@@ -46,8 +46,9 @@ type Control struct {
 	index    atomic.Pointer[tenants.Index]
 	database atomic.Int32 // databaseUnknown, databaseUp, databaseDown
 	devices  deviceSnapshots
-	seen     sightings // devices
-	used     sightings // keys
+	joins    chan struct{} // holds maxJoins
+	seen     sightings     // devices
+	used     sightings     // keys
 }
 
 // New opens the secrets and, if there is one, the snapshot of the last run. It
@@ -57,7 +58,7 @@ func New(o Options) (*Control, error) {
 		return nil, errors.New("control: Log, SecretsDir and DatabaseURL are needed")
 	}
 	o.setDefaults()
-	c := &Control{o: o}
+	c := &Control{o: o, joins: make(chan struct{}, maxJoins)}
 	var err error
 	if c.auth, err = pki.OpenAuthority(o.SecretsDir); err != nil {
 		return nil, err

@@ -44,6 +44,10 @@ type JoinReply struct {
 // device waits a little longer for its answer.
 const joinTimeout = 10 * time.Second
 
+// maxJoins at the same time: joins with one token wait for each other's locks,
+// and must not take all of the database's connections for it.
+const maxJoins = 3
+
 func (c *Control) join(g *gin.Context) {
 	if g.Request.TLS == nil {
 		c.fail(g, forbidden("tls_required", "devices join over TLS: use the cloud's https address"))
@@ -66,6 +70,13 @@ func (c *Control) join(g *gin.Context) {
 	}
 	ctx, cancel := context.WithTimeout(g.Request.Context(), joinTimeout)
 	defer cancel()
+	select {
+	case c.joins <- struct{}{}:
+		defer func() { <-c.joins }()
+	case <-ctx.Done():
+		c.fail(g, openai.Unavailable("busy", 5*time.Second, "too many devices join at the same time: try again"))
+		return
+	}
 	var cert []byte
 	dev, err := c.store.ConsumeJoinToken(ctx, store.Join{Token: token, Key: key, CertLife: c.o.DeviceLife}, func(d store.Device) (err error) {
 		peer := pki.Peer{Role: pki.RoleEdge, Name: d.ID, Tenant: d.TenantID}
