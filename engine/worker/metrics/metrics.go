@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -77,6 +78,7 @@ func (m maker) histogram(name, help string, buckets []float64) prometheus.Histog
 // New returns the metrics of model, whose KV cache holds kvTokens.
 func New(model string, kvTokens int) *Set {
 	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	labels := prometheus.Labels{"model_name": model, "engine": "0"}
 	m := maker{prometheus.WrapRegistererWith(labels, reg)}
 	s := &Set{reg: reg}
@@ -145,6 +147,3 @@ func (s *Set) handoff(m maker) {
 func (s *Set) Handler() http.Handler {
 	return promhttp.HandlerFor(s.reg, promhttp.HandlerOpts{Registry: s.reg})
 }
-
-// Gatherer gives the metrics to tests and benchmarks.
-func (s *Set) Gatherer() prometheus.Gatherer { return s.reg }
