@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cloud/gateway/chunk"
 	"github.com/weirhq/weir/cloud/route"
 	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/internal/sse"
@@ -57,7 +58,7 @@ func (a *attempt) decodeBody(h *handoff) openai.Body {
 	}
 	if a.ask.req.Stream {
 		options := map[string]json.RawMessage{}
-		if raw, ok := b["stream_options"]; ok && !isNull(raw) {
+		if raw, ok := b["stream_options"]; ok && string(raw) != "null" {
 			_ = json.Unmarshal(raw, &options) // parse has checked that it is an object
 		}
 		options["include_usage"] = json.RawMessage("true")
@@ -73,18 +74,18 @@ func (a *attempt) relayWhole(ctx context.Context, resp *http.Response) *legError
 	if failed != nil {
 		return failed
 	}
-	c := readChunk(data)
-	if c.bad || c.failed() || !json.Valid(data) {
+	c := chunk.Read(data)
+	if c.Bad || c.Failed() || !json.Valid(data) {
 		return engineFailure(leg, &c)
 	}
 	a.firstToken()
-	a.used.take(readUsage(c.usage))
-	a.used.countWhole(c.usage == nil, data)
-	a.answeredBy(c.model)
+	a.used.take(readUsage(c.Usage))
+	a.used.countWhole(c.Usage == nil, data)
+	a.answeredBy(c.Model)
 	a.outcome = tenants.OutcomeOK
 	a.price(a.outcome)
 	a.setTimes()
-	out := appendWeir(nil, appendWithout(make([]byte, 0, len(data)+512), data, false), mustJSON(&a.result))
+	out := chunk.AppendWeir(nil, chunk.AppendWithout(make([]byte, 0, len(data)+512), data, false), mustJSON(&a.result))
 
 	h := a.gin.Writer.Header()
 	a.result.WriteHeaders(h)

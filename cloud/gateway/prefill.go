@@ -70,7 +70,7 @@ func (a *attempt) prefillLeg(ctx context.Context) (*handoff, *legError) {
 		return nil, broken(route.StagePrefill, leg, "the prefill instance's answer cannot be read")
 	}
 	h := &handoff{params: answer.Params, from: leg.ID, until: time.Now().Add(handoffLife)}
-	if isNull(h.params) {
+	if string(h.params) == "null" {
 		h.params = nil
 	}
 	if u := answer.Usage; u != nil && u.PromptTokens > 0 {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/weirhq/weir/cloud/gateway/chunk"
 	"github.com/weirhq/weir/cloud/pool"
 	"github.com/weirhq/weir/cloud/route"
 	"github.com/weirhq/weir/internal/contract"
@@ -54,8 +55,8 @@ func (r *relay) run(ctx context.Context) *legError {
 		if string(data) == sse.Done {
 			return r.finish()
 		}
-		c := readChunk(data)
-		if c.bad || c.failed() {
+		c := chunk.Read(data)
+		if c.Bad || c.Failed() {
 			return r.broke(engineFailure(r.sel.Decode, &c))
 		}
 		if err := r.pass(data, &c); err != nil {
@@ -66,8 +67,8 @@ func (r *relay) run(ctx context.Context) *legError {
 }
 
 // pass hands one event on.
-func (r *relay) pass(data []byte, c *chunk) error {
-	if c.token {
+func (r *relay) pass(data []byte, c *chunk.Event) error {
+	if c.Token {
 		r.used.delivered++
 		r.firstToken()
 	}
@@ -75,28 +76,28 @@ func (r *relay) pass(data []byte, c *chunk) error {
 		r.watch.feed()
 	}
 	if r.result.Tier == "" {
-		r.answeredBy(c.model)
+		r.answeredBy(c.Model)
 	}
-	if c.usage != nil {
-		r.used.take(readUsage(c.usage))
+	if c.Usage != nil {
+		r.used.take(readUsage(c.Usage))
 	}
 	hide := !r.ask.req.IncludeUsage
-	if hide && c.usage != nil && c.empty {
+	if hide && c.Usage != nil && c.Empty {
 		return nil // the client did not ask for this event
 	}
-	if c.inner || hide && (c.nullUsage || c.usage != nil) {
-		r.scratch = appendWithout(r.scratch[:0], data, hide)
+	if c.Inner || hide && (c.NullUsage || c.Usage != nil) {
+		r.scratch = chunk.AppendWithout(r.scratch[:0], data, hide)
 		data = r.scratch
 	}
 	if err := r.release(); err != nil {
 		return err
 	}
-	if c.finish != nil || c.usage != nil {
-		r.finished = r.finished || c.finish != nil
+	if c.Finish != nil || c.Usage != nil {
+		r.finished = r.finished || c.Finish != nil
 		r.held, r.holding = append(r.held[:0], data...), true
 		return nil
 	}
-	return r.emit(data, c.token)
+	return r.emit(data, c.Token)
 }
 
 // release sends the event that was held back.
@@ -166,7 +167,7 @@ func (r *relay) finish() *legError {
 		last = r.bareChunk()
 	}
 	r.holding = false
-	r.scratch = appendWeir(r.scratch[:0], last, mustJSON(&r.result))
+	r.scratch = chunk.AppendWeir(r.scratch[:0], last, mustJSON(&r.result))
 	err := r.emit(r.scratch, true)
 	if err == nil {
 		err = r.out.Done()
@@ -220,12 +221,12 @@ func (r *relay) broke(f *legError) *legError {
 
 // engineFailure reads what an engine says of its own failure inside a stream
 // or an answer with status 200.
-func engineFailure(leg *pool.Leg, c *chunk) *legError {
-	if c.bad {
+func engineFailure(leg *pool.Leg, c *chunk.Event) *legError {
+	if c.Bad {
 		return broken(route.StageDecode, leg, "the model server's answer cannot be read")
 	}
-	if status := faultStatus(c.fault); status >= 400 && status <= 599 {
-		return statusFailure(route.StageDecode, leg, status, append(append([]byte(`{"error":`), c.fault...), '}'))
+	if status := faultStatus(c.Fault); status >= 400 && status <= 599 {
+		return statusFailure(route.StageDecode, leg, status, append(append([]byte(`{"error":`), c.Fault...), '}'))
 	}
 	return broken(route.StageDecode, leg, "the model server could not finish its answer")
 }

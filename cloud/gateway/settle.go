@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -36,6 +37,21 @@ func (u *used) countWhole(missing bool, data []byte) {
 	if missing {
 		u.delivered, u.estimated = len(data)/bytesPerToken+1, true
 	}
+}
+
+// readUsage decodes a usage object; nil when it is not one or is impossible.
+func readUsage(raw []byte) *openai.Usage {
+	var u openai.Usage
+	if raw == nil || json.Unmarshal(raw, &u) != nil || u.PromptTokens < 0 || u.CompletionTokens < 0 {
+		return nil
+	}
+	if d := u.PromptTokensDetails; d != nil && (d.CachedTokens < 0 || d.CachedTokens > u.PromptTokens) {
+		u.PromptTokensDetails = nil
+	}
+	if d := u.CompletionTokensDetails; d != nil && (d.ReasoningTokens < 0 || d.ReasoningTokens > u.CompletionTokens) {
+		u.CompletionTokensDetails = nil
+	}
+	return &u
 }
 
 // bytesPerToken turns bytes into tokens where nobody counted: about four bytes

@@ -1,16 +1,14 @@
-package gateway
+package chunk
 
 import "bytes"
 
-// scanner walks the members of one JSON object in place. A stream's chunks
-// pass through it: decoding each into a struct would allocate per token and
-// lose members that Weir does not know. It trusts scalars to be well formed
-// and checks structure: strings, brackets, commas.
+// scanner walks the members of one JSON object in place. It trusts scalars to
+// be well formed and checks structure: strings, brackets, commas.
 type scanner struct {
 	b  []byte
 	i  int
 	ok bool // no fault so far
-	// Key (without quotes) and Val of the current member.
+	// key (without quotes) and val of the current member.
 	key, val []byte
 	begun    bool
 	done     bool
@@ -120,13 +118,21 @@ func (s *scanner) value() bool {
 		return s.nested()
 	}
 	start := s.i
-	for s.i < len(s.b) && !bytes.ContainsRune([]byte(",]} \t\r\n"), rune(s.b[s.i])) {
+	for s.i < len(s.b) && !endsScalar(s.b[s.i]) {
 		s.i++
 	}
 	if s.i == start {
 		s.ok = false
 	}
 	return s.ok
+}
+
+func endsScalar(c byte) bool {
+	switch c {
+	case ',', ']', '}', ' ', '\t', '\r', '\n':
+		return true
+	}
+	return false
 }
 
 func (s *scanner) nested() bool {

@@ -1,4 +1,4 @@
-package gateway
+package chunk
 
 import (
 	"encoding/json"
@@ -6,27 +6,27 @@ import (
 	"testing"
 )
 
-func TestReadChunk(t *testing.T) {
+func TestRead(t *testing.T) {
 	tests := []struct {
 		name, data string
-		want       chunk
+		want       Event
 	}{
-		{"role", `{"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}],"usage":null}`, chunk{model: []byte(`"m"`), nullUsage: true}},
-		{"token", `{"choices":[{"delta":{"content":"a\"}]"}}]}`, chunk{token: true}},
-		{"reasoning", ` { "choices" : [ { "delta" : { "reasoning" : "x" } } ] } `, chunk{token: true}},
-		{"tool call", `{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}`, chunk{token: true}},
-		{"text", `{"choices":[{"text":"x","finish_reason":"length"}]}`, chunk{token: true, finish: []byte(`"length"`)}},
-		{"usage", `{"choices":[],"usage":{"prompt_tokens":1}}`, chunk{empty: true, usage: []byte(`{"prompt_tokens":1}`)}},
-		{"error", `{"error":{"message":"x"}}`, chunk{empty: true, fault: []byte(`{"message":"x"}`)}},
-		{"inner", `{"choices":[],"kv_transfer_params":{"a":1}}`, chunk{empty: true, inner: true}},
-		{"python", `{'error': 'x'}`, chunk{empty: true, bad: true}},
-		{"cut", `{"choices":[{"delta":`, chunk{empty: true, bad: true}},
-		{"trailing", `{} x`, chunk{empty: true, bad: true}},
-		{"list", `[]`, chunk{empty: true, bad: true}},
-		{"nothing", ``, chunk{empty: true, bad: true}},
+		{"role", `{"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}],"usage":null}`, Event{Model: []byte(`"m"`), NullUsage: true}},
+		{"token", `{"choices":[{"delta":{"content":"a\"}]"}}]}`, Event{Token: true}},
+		{"reasoning", ` { "choices" : [ { "delta" : { "reasoning" : "x" } } ] } `, Event{Token: true}},
+		{"tool call", `{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}`, Event{Token: true}},
+		{"text", `{"choices":[{"text":"x","finish_reason":"length"}]}`, Event{Token: true, Finish: []byte(`"length"`)}},
+		{"usage", `{"choices":[],"usage":{"prompt_tokens":1}}`, Event{Empty: true, Usage: []byte(`{"prompt_tokens":1}`)}},
+		{"error", `{"error":{"message":"x"}}`, Event{Empty: true, Fault: []byte(`{"message":"x"}`)}},
+		{"inner", `{"choices":[],"kv_transfer_params":{"a":1}}`, Event{Empty: true, Inner: true}},
+		{"python", `{'error': 'x'}`, Event{Empty: true, Bad: true}},
+		{"cut", `{"choices":[{"delta":`, Event{Empty: true, Bad: true}},
+		{"trailing", `{} x`, Event{Empty: true, Bad: true}},
+		{"list", `[]`, Event{Empty: true, Bad: true}},
+		{"nothing", ``, Event{Empty: true, Bad: true}},
 	}
 	for _, tt := range tests {
-		if got := readChunk([]byte(tt.data)); !reflect.DeepEqual(got, tt.want) {
+		if got := Read([]byte(tt.data)); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
@@ -41,12 +41,12 @@ func TestAppend(t *testing.T) {
 		{` { "a" : "\"" } `, `{"a":"\""}`, `{"a":"\"","weir":{}}`},
 	}
 	for _, tt := range tests {
-		got := appendWithout(nil, []byte(tt.data), true)
+		got := AppendWithout(nil, []byte(tt.data), true)
 		if string(got) != tt.without {
-			t.Errorf("appendWithout(%s) = %s, want %s", tt.data, got, tt.without)
+			t.Errorf("AppendWithout(%s) = %s, want %s", tt.data, got, tt.without)
 		}
-		if got = appendWeir(nil, got, []byte(`{}`)); string(got) != tt.weir {
-			t.Errorf("appendWeir(%s) = %s, want %s", tt.without, got, tt.weir)
+		if got = AppendWeir(nil, got, []byte(`{}`)); string(got) != tt.weir {
+			t.Errorf("AppendWeir(%s) = %s, want %s", tt.without, got, tt.weir)
 		}
 	}
 }
@@ -66,13 +66,12 @@ func FuzzScan(f *testing.F) {
 				got[key] = append([]byte(nil), s.val...)
 			}
 		}
-		c := readChunk(data)
-		_ = readUsage(c.usage)
+		c := Read(data)
 		var want map[string]json.RawMessage
 		if json.Unmarshal(data, &want) != nil || want == nil {
 			return
 		}
-		if !s.ok || c.bad {
+		if !s.ok || c.Bad {
 			t.Fatalf("refused the valid object %q", data)
 		}
 		if len(got) != len(want) {
@@ -83,7 +82,7 @@ func FuzzScan(f *testing.F) {
 				t.Fatalf("%q: member %q is %q, want %q", data, k, got[k], v)
 			}
 		}
-		shown := appendWeir(nil, appendWithout(nil, data, true), []byte(`{"tier":"cloud"}`))
+		shown := AppendWeir(nil, AppendWithout(nil, data, true), []byte(`{"tier":"cloud"}`))
 		var back map[string]json.RawMessage
 		if err := json.Unmarshal(shown, &back); err != nil || string(back["weir"]) != `{"tier":"cloud"}` {
 			t.Fatalf("%q became %q: %v", data, shown, err)
@@ -96,10 +95,10 @@ func BenchmarkChunk(b *testing.B) {
 	buf := make([]byte, 0, 512)
 	b.ReportAllocs()
 	for b.Loop() {
-		c := readChunk(data)
-		if c.bad || !c.token {
+		c := Read(data)
+		if c.Bad || !c.Token {
 			b.Fatal("not a token")
 		}
-		buf = appendWithout(buf[:0], data, true)
+		buf = AppendWithout(buf[:0], data, true)
 	}
 }
