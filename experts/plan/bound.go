@@ -8,7 +8,8 @@ import (
 // Bound is a lower bound on the highest device time of one layer for any
 // placement on the fleet and any split of tokens over replicas: the larger of
 // the mean bound W/sum of speeds and the item bound, the least that the
-// heaviest replica can weigh when slots are given out best.
+// heaviest replica can weigh when slots are given out best. Without spare slots
+// the replica vector is known and ReplicaBound holds too.
 func Bound(load []float64, f Fleet) float64 {
 	sum := 0.0
 	for _, w := range load {
@@ -18,6 +19,13 @@ func Bound(load []float64, f Fleet) float64 {
 		return 0
 	}
 	mean := sum / f.Capacity()
+	if f.Speed == nil && f.Total() == len(load) && uniform(f) {
+		ones := make([]int, len(load))
+		for e := range ones {
+			ones[e] = 1
+		}
+		return max(mean, ReplicaBound(load, ones, slices.Max(f.Slots)))
+	}
 	if fits(load, f, mean) {
 		return mean
 	}
@@ -39,6 +47,16 @@ func fits(load []float64, f Fleet, limit float64) bool {
 		slots -= int(r)
 	}
 	return slots >= 0
+}
+
+// uniform reports that all devices in service have the same slots.
+func uniform(f Fleet) bool {
+	for _, s := range f.Slots {
+		if s != 0 && s != slices.Max(f.Slots) {
+			return false
+		}
+	}
+	return true
 }
 
 // itemBound gives extra slots to whatever expert is heaviest per replica, as

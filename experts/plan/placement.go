@@ -156,9 +156,9 @@ func (f Fleet) same(g Fleet) bool {
 
 // Placement is where the experts of every layer are.
 type Placement struct {
-	Experts int
-	Fleet   Fleet
-	Layers  [][]int // phy2log, [layer][slot]
+	Experts int     `json:"experts"`
+	Fleet   Fleet   `json:"fleet"`
+	Layers  [][]int `json:"layers"` // phy2log, [layer][slot]
 }
 
 // Trivial puts expert i mod E into slot i of every layer, as engines do without

@@ -40,13 +40,13 @@ type Loop struct {
 
 // Status is what others may see of a loop.
 type Status struct {
-	Placement  plan.Placement
-	Generation uint64
-	Windows    uint64
-	Moves      uint64 // moves put in force, roll-backs included
-	Transfers  uint64
-	Failures   uint64
-	Decisions  []Decision // the latest, oldest first
+	Placement  plan.Placement `json:"placement"`
+	Generation uint64         `json:"generation"`
+	Windows    uint64         `json:"windows"`
+	Moves      uint64         `json:"moves"` // put in force, roll-backs included
+	Transfers  uint64         `json:"transfers"`
+	Failures   uint64         `json:"failures"`
+	Decisions  []Decision     `json:"decisions"` // the latest, oldest first
 }
 
 // NewLoop makes a loop with a placement in force.
