@@ -11,6 +11,7 @@ const (
 	MaxRowDuration = 7 * 24 * time.Hour  // from start to end of an attempt
 	MaxRowAge      = 90 * 24 * time.Hour // a device may have been offline that long
 	MaxRowSkew     = 10 * time.Minute    // how far a clock may run ahead
+	MaxAttempt     = 1000
 	maxNameBytes   = 128
 	maxCodeBytes   = 64
 )
@@ -23,6 +24,7 @@ type UsageRecord struct {
 	TenantID    string      `json:"tenant_id"`
 	KeyID       string      `json:"key_id,omitempty"`    // empty: the device's own use
 	DeviceID    string      `json:"device_id,omitempty"` // empty: the request came straight to the cloud
+	Attempt     int64       `json:"attempt,omitempty"`   // number within the operation on this tier, from 1; 0: unknown
 	Tier        Tier        `json:"tier"`
 	Model       string      `json:"model"` // the one that really answered
 	Class       string      `json:"class,omitempty"`
@@ -126,6 +128,8 @@ func (r *UsageRecord) validateTokens() error {
 		return fieldErr("reasoning_tokens", "more than output_tokens")
 	case !r.Outcome.Ran() && r.OutputTokens > 0:
 		return fieldErr("output_tokens", "want 0 for outcome %s", r.Outcome)
+	case r.Attempt < 0 || r.Attempt > MaxAttempt:
+		return fieldErr("attempt", "want 0 to %d", MaxAttempt)
 	case r.PriceVersion < 0:
 		return fieldErr("price_version", "negative")
 	case r.CostNanoUSD < 0:

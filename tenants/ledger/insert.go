@@ -1,9 +1,11 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,27 +40,65 @@ type Result struct {
 // ErrBadRow marks rows that the ledger can never hold; trying again is useless.
 var ErrBadRow = errors.New("row cannot be written to the ledger")
 
-// Insert writes rows in one transaction, all or none. A row whose attempt,
-// tenant and device are in the ledger already changes nothing and counts as a
-// duplicate. The error wraps ErrBadRow when a row is at fault.
+// Insert writes rows and their sums by minute and hour in one transaction, all
+// or none. A row whose attempt, tenant and device are in the ledger already
+// changes nothing and counts as a duplicate. The error wraps ErrBadRow when a
+// row is at fault.
 func (s *Store) Insert(ctx context.Context, rows []tenants.UsageRecord) (Result, error) {
 	if len(rows) == 0 {
 		return Result{}, nil
 	}
-	c, err := columnsOf(rows)
+	data, days, err := encode(rows)
 	if err != nil {
 		return Result{}, err
 	}
-	if err := s.ensureDays(ctx, c.days); err != nil {
+	if err := s.ensureDays(ctx, days); err != nil {
 		return Result{}, fmt.Errorf("write ledger: %w", err)
 	}
-	tag, err := s.pool.Exec(ctx, insertSQL, c.args()...)
+	n := 0
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
+		n, err = write(ctx, tx, data, epochsOf(rows))
+		return err
+	})
 	if err != nil {
 		s.forgetDays(err)
 		return Result{}, fmt.Errorf("write ledger: %w", classify(err))
 	}
-	n := int(tag.RowsAffected())
 	return Result{Inserted: n, Duplicates: len(rows) - n}, nil
+}
+
+// write copies the encoded rows into the connection's own stage and moves
+// those that are new from there.
+func write(ctx context.Context, tx pgx.Tx, data []byte, epochs []string) (inserted int, err error) {
+	if _, err := tx.Exec(ctx, stageSQL); err != nil {
+		return 0, err
+	}
+	if _, err := tx.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(data), copySQL); err != nil {
+		return 0, err
+	}
+	// Whoever closes a lease by the ledger's sum waits for rows on their way,
+	// and they for it: no row is counted by both or by neither.
+	late := false
+	err = tx.QueryRow(ctx, `select exists (select from weir.budget_leases where final and epoch = any($1)) from pg_advisory_xact_lock_shared($2)`,
+		epochs, CloseLock).Scan(&late)
+	if err != nil {
+		return 0, err
+	}
+	if late {
+		return inserted, tx.QueryRow(ctx, lateSQL).Scan(&inserted)
+	}
+	err = tx.QueryRow(ctx, moveSQL).Scan(&inserted)
+	return inserted, err
+}
+
+func epochsOf(rows []tenants.UsageRecord) []string {
+	var out []string
+	for i := range rows {
+		if e := rows[i].NodeEpoch; e != "" && !slices.Contains(out, e) {
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // classify tells errors of the data (SQLSTATE classes 22 and 23) from those of
@@ -128,80 +168,5 @@ func (s *Store) forgetDays(err error) {
 		s.mu.Lock()
 		clear(s.days)
 		s.mu.Unlock()
-	}
-}
-
-// insertSQL takes one array per column.
-const insertSQL = `insert into weir.usage_ledger (day, attempt_id, tenant_id, device_id, operation_id, key_id, tier, model, class,
-	outcome, usage_source, input_tokens, cached_tokens, output_tokens, reasoning_tokens, price_version, cost_nanousd,
-	started_at, ttft_us, total_us, error_code, reason, node, node_epoch)
-select * from unnest($1::date[], $2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::text[], $7::text[], $8::text[], $9::text[],
-	$10::text[], $11::text[], $12::int[], $13::int[], $14::int[], $15::int[], $16::bigint[], $17::bigint[],
-	$18::timestamptz[], $19::bigint[], $20::bigint[], $21::text[], $22::text[], $23::text[], $24::text[])
-on conflict do nothing`
-
-// columns is a batch turned on its side.
-type columns struct {
-	days                                     []time.Time
-	attempt, tenant, device, operation       [][16]byte
-	key, tier, model, class, outcome, source []string
-	input, cached, output, reasoning         []int32
-	priceVersion, cost                       []int64
-	started                                  []time.Time
-	ttft, total                              []int64
-	errorCode, reason, node, epoch           []string
-}
-
-func columnsOf(rows []tenants.UsageRecord) (*columns, error) {
-	c := new(columns)
-	for i := range rows {
-		if err := c.add(&rows[i]); err != nil {
-			return nil, fmt.Errorf("%w: attempt %.40q: %w", ErrBadRow, rows[i].AttemptID, err)
-		}
-	}
-	return c, nil
-}
-
-func (c *columns) add(r *tenants.UsageRecord) error {
-	var ids [4]uuid.UUID
-	for i, f := range [...]struct{ name, text string }{
-		{"attempt_id", r.AttemptID}, {"operation_id", r.OperationID}, {"tenant_id", r.TenantID}, {"device_id", r.DeviceID},
-	} {
-		if f.name == "device_id" && f.text == "" {
-			continue // no device: all zero
-		}
-		id, err := uuid.Parse(f.text)
-		if err != nil {
-			return fmt.Errorf("%s is not a UUID", f.name)
-		}
-		ids[i] = id
-	}
-	for _, n := range [...]int64{r.InputTokens, r.CachedTokens, r.OutputTokens, r.ReasoningTokens} {
-		if n < 0 || n > tenants.MaxRowTokens {
-			return fmt.Errorf("%d tokens", n)
-		}
-	}
-	c.days = append(c.days, dayOf(ids[0], r.StartedAt))
-	c.attempt, c.operation = append(c.attempt, ids[0]), append(c.operation, ids[1])
-	c.tenant, c.device = append(c.tenant, ids[2]), append(c.device, ids[3])
-	c.key, c.tier = append(c.key, r.KeyID), append(c.tier, string(r.Tier))
-	c.model, c.class = append(c.model, r.Model), append(c.class, r.Class)
-	c.outcome, c.source = append(c.outcome, string(r.Outcome)), append(c.source, string(r.UsageSource))
-	c.input, c.cached = append(c.input, int32(r.InputTokens)), append(c.cached, int32(r.CachedTokens))
-	c.output, c.reasoning = append(c.output, int32(r.OutputTokens)), append(c.reasoning, int32(r.ReasoningTokens))
-	c.priceVersion, c.cost = append(c.priceVersion, r.PriceVersion), append(c.cost, r.CostNanoUSD)
-	c.started = append(c.started, r.StartedAt)
-	c.ttft, c.total = append(c.ttft, r.TTFTMicros), append(c.total, r.TotalMicros)
-	c.errorCode, c.reason = append(c.errorCode, r.ErrorCode), append(c.reason, r.Reason)
-	c.node, c.epoch = append(c.node, r.Node), append(c.epoch, r.NodeEpoch)
-	return nil
-}
-
-func (c *columns) args() []any {
-	return []any{
-		pgx.QueryExecModeCacheStatement,
-		c.days, c.attempt, c.tenant, c.device, c.operation, c.key, c.tier, c.model, c.class, c.outcome, c.source,
-		c.input, c.cached, c.output, c.reasoning, c.priceVersion, c.cost, c.started, c.ttft, c.total,
-		c.errorCode, c.reason, c.node, c.epoch,
 	}
 }

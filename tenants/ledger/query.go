@@ -128,12 +128,12 @@ func scanGroup(r pgx.CollectableRow) (g Group, err error) {
 
 const recordColumns = `attempt_id::text, operation_id::text, tenant_id::text, key_id, device_id::text, tier, model, class, outcome,
 	usage_source, input_tokens, cached_tokens, output_tokens, reasoning_tokens, price_version, cost_nanousd, started_at, ttft_us,
-	total_us, error_code, reason, node, node_epoch`
+	total_us, error_code, reason, node, node_epoch, attempt`
 
 func scanRecord(row pgx.CollectableRow) (r tenants.UsageRecord, err error) {
 	err = row.Scan(&r.AttemptID, &r.OperationID, &r.TenantID, &r.KeyID, &r.DeviceID, &r.Tier, &r.Model, &r.Class, &r.Outcome,
 		&r.UsageSource, &r.InputTokens, &r.CachedTokens, &r.OutputTokens, &r.ReasoningTokens, &r.PriceVersion, &r.CostNanoUSD,
-		&r.StartedAt, &r.TTFTMicros, &r.TotalMicros, &r.ErrorCode, &r.Reason, &r.Node, &r.NodeEpoch)
+		&r.StartedAt, &r.TTFTMicros, &r.TotalMicros, &r.ErrorCode, &r.Reason, &r.Node, &r.NodeEpoch, &r.Attempt)
 	r.StartedAt = r.StartedAt.UTC()
 	if r.DeviceID == uuid.Nil.String() {
 		r.DeviceID = ""

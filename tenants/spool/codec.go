@@ -22,7 +22,7 @@ const maxRecord = 4096
 var errRecord = errors.New("malformed usage record")
 
 // appendRecord appends the binary form of a ledger row: the two ids as 16
-// bytes each, ten numbers as varints, the texts with their lengths.
+// bytes each, eleven numbers as varints, the texts with their lengths.
 func appendRecord(b []byte, r *tenants.UsageRecord) ([]byte, error) {
 	b = append(b, codecVersion)
 	for _, id := range [...]string{r.AttemptID, r.OperationID} {
@@ -34,7 +34,7 @@ func appendRecord(b []byte, r *tenants.UsageRecord) ([]byte, error) {
 	for _, n := range [...]int64{
 		r.InputTokens, r.CachedTokens, r.OutputTokens, r.ReasoningTokens,
 		r.PriceVersion, r.CostNanoUSD, r.TTFTMicros, r.TotalMicros,
-		r.StartedAt.Unix(), int64(r.StartedAt.Nanosecond()),
+		r.StartedAt.Unix(), int64(r.StartedAt.Nanosecond()), r.Attempt,
 	} {
 		b = binary.AppendVarint(b, n)
 	}
@@ -53,7 +53,7 @@ func appendRecord(b []byte, r *tenants.UsageRecord) ([]byte, error) {
 
 // recordBound is at least the length of the record's binary form.
 func recordBound(r *tenants.UsageRecord) int {
-	return 1 + 2*16 + 10*10 + 12 + len(r.TenantID) + len(r.KeyID) + len(r.DeviceID) + len(r.Tier) + len(r.Model) + len(r.Class) +
+	return 1 + 2*16 + 11*10 + 12 + len(r.TenantID) + len(r.KeyID) + len(r.DeviceID) + len(r.Tier) + len(r.Model) + len(r.Class) +
 		len(r.Outcome) + len(r.UsageSource) + len(r.ErrorCode) + len(r.Reason) + len(r.Node) + len(r.NodeEpoch)
 }
 
@@ -96,7 +96,7 @@ func decodeRecord(b []byte) (tenants.UsageRecord, error) {
 	var sec, nsec int64
 	for _, n := range [...]*int64{
 		&r.InputTokens, &r.CachedTokens, &r.OutputTokens, &r.ReasoningTokens,
-		&r.PriceVersion, &r.CostNanoUSD, &r.TTFTMicros, &r.TotalMicros, &sec, &nsec,
+		&r.PriceVersion, &r.CostNanoUSD, &r.TTFTMicros, &r.TotalMicros, &sec, &nsec, &r.Attempt,
 	} {
 		*n = d.varint()
 	}

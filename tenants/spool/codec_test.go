@@ -22,7 +22,7 @@ func TestCodecRoundTrip(t *testing.T) {
 			InputTokens: n.Draw(t, "i"), CachedTokens: n.Draw(t, "ca"), OutputTokens: n.Draw(t, "ot"), ReasoningTokens: n.Draw(t, "re"),
 			PriceVersion: n.Draw(t, "pv"), CostNanoUSD: n.Draw(t, "co"), TTFTMicros: n.Draw(t, "tt"), TotalMicros: n.Draw(t, "to"),
 			StartedAt: time.Unix(rapid.Int64Range(-1<<40, 1<<40).Draw(t, "s"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC(),
-			ErrorCode: text.Draw(t, "e"), Reason: text.Draw(t, "r"), Node: text.Draw(t, "n"), NodeEpoch: text.Draw(t, "ne"),
+			Attempt:   n.Draw(t, "at"), ErrorCode: text.Draw(t, "e"), Reason: text.Draw(t, "r"), Node: text.Draw(t, "n"), NodeEpoch: text.Draw(t, "ne"),
 		}
 		b, err := appendRecord(nil, &r)
 		if err != nil {
