@@ -125,6 +125,7 @@ func TestKillOfTheSupervisorLeavesNothing(t *testing.T) {
 	}
 	<-s.done
 	eventually(t, "all processes are gone", 10*time.Second, func() bool { return len(s.left(t, dir)) == 0 })
+	s.stop() // removes the cluster
 }
 
 func TestKilledChildrenComeBack(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/internal/client"
+	"github.com/weirhq/weir/internal/pgcluster"
 )
 
 // soak runs the full counts instead of the short ones.
@@ -43,6 +44,7 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	if shared.sys != nil {
 		shared.sys.stop()
+		_ = os.RemoveAll(filepath.Dir(shared.sys.DataDir))
 	}
 	os.Exit(code)
 }
@@ -167,6 +169,10 @@ func (s *system) stop() {
 	case <-time.After(20 * time.Second):
 		_ = s.cmd.Process.Kill()
 		<-s.done
+	}
+	// A cluster that lies outside of the data directory outlives its folder.
+	if err := pgcluster.Remove(s.DataDir); err != nil {
+		fmt.Fprintln(os.Stderr, "cluster of", s.DataDir, "is left:", err)
 	}
 }
 

@@ -85,10 +85,13 @@ func portTaken(port int, network string, err error) error {
 	return fmt.Errorf("%s port %d cannot be used (%w): is another weir running? Choose other ports with --listen-base", network, port, err)
 }
 
-// makeDirs creates the data directory. The secrets lie below it, so nobody
-// else may enter.
+// makeDirs creates the data directory. Only Postgres's user, when that is
+// another, has to pass through it: all that is private lies one level deeper.
 func (l layout) makeDirs() error {
-	for _, dir := range []string{l.data, l.path("config"), l.path("log"), l.path("secrets"), l.path("edge"), l.path("cloud")} {
+	if err := os.MkdirAll(l.data, 0o711); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	for _, dir := range []string{l.path("config"), l.path("log"), l.path("secrets"), l.path("edge"), l.path("cloud")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("data directory: %w", err)
 		}
