@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/engine/gguf/random"
 	"github.com/weirhq/weir/engine/install"
 	"github.com/weirhq/weir/engine/worker"
+	"github.com/weirhq/weir/experts"
 	"github.com/weirhq/weir/internal/bench"
 	"github.com/weirhq/weir/internal/chat"
 	"github.com/weirhq/weir/internal/cli"
@@ -35,6 +36,7 @@ var sections = map[string]func() any{
 func suites() []bench.Suite {
 	return []bench.Suite{
 		enginebench.Suite(),
+		experts.BenchSuite(),
 	}
 }
 
@@ -50,6 +52,7 @@ func commands() []cli.Command {
 		fake.Command(),
 		random.Command(),
 		demo.Command(),
+		experts.Command(),
 		config.Command(sections),
 		bench.Command(suites()),
 		pki.PKICommand(),
