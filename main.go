@@ -6,7 +6,9 @@ import (
 	"context"
 	"os"
 
+	"github.com/weirhq/weir/cascade/replay"
 	"github.com/weirhq/weir/cloud"
+	"github.com/weirhq/weir/cloud/overhead"
 	"github.com/weirhq/weir/edge"
 	"github.com/weirhq/weir/engine/enginebench"
 	"github.com/weirhq/weir/engine/fake"
@@ -36,6 +38,7 @@ var sections = map[string]func() any{
 func suites() []bench.Suite {
 	return []bench.Suite{
 		enginebench.Suite(),
+		overhead.Suite(),
 		experts.BenchSuite(),
 	}
 }
@@ -52,6 +55,7 @@ func commands() []cli.Command {
 		fake.Command(),
 		random.Command(),
 		demo.Command(),
+		replay.Command(),
 		experts.Command(),
 		config.Command(sections),
 		bench.Command(suites()),
