@@ -90,6 +90,7 @@ func FitPlatt(samples []Sample, features ...Feature) (Calibration, error) {
 		return Calibration{}, fmt.Errorf("%w: %d usable samples, %.1f %% right", ErrFit, len(y), 100*right/math.Max(total, 1))
 	}
 	fit := FitLogistic(x, len(features), y, w, nil, 1e-3)
+	fit.FloorSlope(slopeFloor, x, len(features), y, w)
 	c := Calibration{
 		Version: calibrationVersion, LabelKind: "truth", Samples: len(y),
 		Bias: fit.Bias, EdgeAccuracy: right / total, Threshold: .5,
@@ -97,7 +98,6 @@ func FitPlatt(samples []Sample, features ...Feature) (Calibration, error) {
 	for i, f := range features {
 		c.Terms = append(c.Terms, Term{f, fit.W[i]})
 	}
-	c.Terms[0].Weight = math.Max(slopeFloor, c.Terms[0].Weight)
 	c.Quantiles = c.quantiles(samples)
 	return c, nil
 }

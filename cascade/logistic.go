@@ -78,6 +78,32 @@ func RefitLogistic(guess *Logistic, x []float64, dim int, y, w []float64, prior 
 	return Logistic{Bias: beta[0], W: beta[1:]}
 }
 
+// FloorSlope raises the first weight to at least least, so that a more
+// confident answer is never called less likely to be right, and fits the bias
+// anew where that changed it. Arguments are those of FitLogistic.
+func (l *Logistic) FloorSlope(least float64, x []float64, dim int, y, w []float64) {
+	if dim == 0 || l.W[0] >= least {
+		return
+	}
+	l.W[0] = least
+	for range 25 {
+		grad, hess := 0.0, 1e-6
+		for i, yi := range y {
+			p, wi := l.P(x[i*dim:(i+1)*dim]), 1.0
+			if w != nil {
+				wi = w[i]
+			}
+			grad += wi * (yi - p)
+			hess += wi * p * (1 - p)
+		}
+		step := math.Max(-4, math.Min(4, grad/hess))
+		l.Bias += step
+		if math.Abs(step) < 1e-7 {
+			return
+		}
+	}
+}
+
 // vector returns bias and weights as one slice, zeros when l is nil or of
 // another shape.
 func (l *Logistic) vector(dim int) []float64 {

@@ -136,3 +136,27 @@ func BenchmarkAfter(b *testing.B) {
 		After(&r, &a, cal, &pol, &n)
 	}
 }
+
+// A signal that points the wrong way is not believed, and the mean stays right.
+func TestFitPlattKeepsTheOrder(t *testing.T) {
+	var samples []Sample
+	for i := range 200 {
+		lp := -4 * float64(i+1) / 200
+		samples = append(samples, Sample{Signals: signalsOf(lp), Right: .3 + .3*float64(i)/200})
+	}
+	c, err := FitPlatt(samples)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Terms[0].Weight != slopeFloor {
+		t.Errorf("weight %v, want the floor", c.Terms[0].Weight)
+	}
+	mean := 0.0
+	for _, s := range samples {
+		p, _ := c.Probability(&s.Signals)
+		mean += p / 200
+	}
+	if math.Abs(mean-.45) > .01 {
+		t.Errorf("mean probability %v, want .45", mean)
+	}
+}

