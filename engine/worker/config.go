@@ -31,6 +31,7 @@ type Config struct {
 	TLSCA           string        `yaml:"tls_ca" usage:"PEM certificates of the authorities to trust"`
 	AdvertiseHost   string        `yaml:"advertise_host" usage:"host under which other workers reach this one (default: the host of listen)"`
 	KVExportBytes   int64         `yaml:"kv_export_bytes" default:"1073741824" usage:"most bytes of hand-offs kept for other workers"`
+	KVImportBytes   int64         `yaml:"kv_import_bytes" default:"1073741824" usage:"most bytes of hand-offs fetched from other workers and not yet in the KV cache"`
 	Drain           time.Duration `yaml:"drain" default:"5s" usage:"how long running requests may take when the worker stops"`
 	OTLPEndpoint    string        `yaml:"otlp_endpoint" usage:"OTLP/HTTP endpoint for traces (default: none)"`
 	LogLevel        string        `yaml:"log_level" default:"info" usage:"debug, info, warn or error"`
@@ -59,8 +60,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("listen: %s is not a loopback address: tls_cert, tls_key and tls_ca are needed there ('weir pki issue' makes them)", c.Listen)
 	case c.AdvertiseHost == "" && certs == 3 && unspecified(host):
 		return fmt.Errorf("advertise_host is needed when listening on all addresses (%s)", c.Listen)
-	case c.Threads < 0 || c.Context < 0 || c.MaxSeqs < 1 || c.MaxBatch < c.MaxSeqs || c.KVTokens < 0 || c.KVExportBytes < 0:
-		return errors.New("threads, ctx, kv_tokens and kv_export_bytes must not be negative, max_seqs from 1, max_batch from max_seqs")
+	case c.Threads < 0 || c.Context < 0 || c.MaxSeqs < 1 || c.MaxBatch < c.MaxSeqs || c.KVTokens < 0 || c.KVExportBytes < 0 || c.KVImportBytes < 0:
+		return errors.New("threads, ctx, kv_tokens, kv_export_bytes and kv_import_bytes must not be negative, max_seqs from 1, max_batch from max_seqs")
 	}
 	return nil
 }

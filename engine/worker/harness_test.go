@@ -37,6 +37,9 @@ func start(t testing.TB, c worker.Config, load func() (engine.Runner, error)) *r
 		c.Listen = "127.0.0.1:0"
 	}
 	c.KVExportBytes = 1 << 28
+	if c.KVImportBytes == 0 {
+		c.KVImportBytes = 1 << 28
+	}
 	if c.Drain == 0 {
 		c.Drain = time.Second
 	}

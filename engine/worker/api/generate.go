@@ -80,6 +80,9 @@ func (c *call) serve(ctx context.Context, r *http.Request, chat bool) error {
 	}
 	stream, err := c.m.Loop.Submit(ctx, lr)
 	if err != nil {
+		if lr.Import != nil {
+			lr.Import.Done()
+		}
 		return c.fail(err)
 	}
 	defer stream.Cancel()

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
+	"golang.org/x/sync/semaphore"
+
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/worker/metrics"
 )
@@ -21,6 +23,7 @@ import (
 const (
 	dialTimeout   = 2 * time.Second
 	headerTimeout = 2 * time.Second
+	roomTimeout   = 2 * time.Second  // until the loop has taken over enough of what was pulled
 	stallTimeout  = 5 * time.Second  // between two pieces of the payload
 	sendTimeout   = 30 * time.Second // of a whole payload, as long as a hand-off lives
 	maxStreams    = 64               // hand-offs in flight per connection
@@ -31,9 +34,11 @@ type Options struct {
 	Conn           net.PacketConn // serves and dials; closed by Close
 	Server, Client *tls.Config    // mutual TLS, both demanding the role worker
 	Store          *Store
-	Info           engine.Info
-	Metrics        *metrics.Set
-	Log            *slog.Logger
+	// MaxPulled bounds the bytes pulled that the loop has not taken over yet.
+	MaxPulled int64
+	Info      engine.Info
+	Metrics   *metrics.Set
+	Log       *slog.Logger
 }
 
 // Endpoint is a worker's end of the hand-off protocol: it serves its Store and
@@ -42,6 +47,7 @@ type Endpoint struct {
 	o         Options
 	transport *quic.Transport
 	listener  *quic.Listener
+	pulled    *semaphore.Weighted // bytes, of MaxPulled
 
 	mu    sync.Mutex
 	peers map[peerKey]*peer
@@ -49,7 +55,7 @@ type Endpoint struct {
 
 // NewEndpoint starts to listen. Call Run to serve, and Close at the end.
 func NewEndpoint(o Options) (*Endpoint, error) {
-	e := &Endpoint{o: o, transport: &quic.Transport{Conn: o.Conn}, peers: map[peerKey]*peer{}}
+	e := &Endpoint{o: o, transport: &quic.Transport{Conn: o.Conn}, peers: map[peerKey]*peer{}, pulled: semaphore.NewWeighted(o.MaxPulled)}
 	conf := o.Server.Clone()
 	conf.NextProtos = []string{ALPN}
 	var err error

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 	"go.uber.org/goleak"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/worker/loop"
@@ -70,7 +71,7 @@ func startEnd(t testing.TB, a *pki.Authority, info engine.Info) *end {
 	}
 	store := NewStore(1<<30, time.Minute, nil)
 	e, err := NewEndpoint(Options{Conn: conn, Server: pki.MutualConfig(h, a.Pool(), pki.RoleWorker),
-		Client: pki.RoleClientConfig(h, a.Pool(), pki.RoleWorker), Store: store, Info: info,
+		Client: pki.RoleClientConfig(h, a.Pool(), pki.RoleWorker), Store: store, MaxPulled: 64 << 20, Info: info,
 		Metrics: metrics.New("m", 1), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +119,9 @@ func TestPullsTogether(t *testing.T) {
 			h, err := e[2].Pull(context.Background(), src, prompt)
 			if err != nil || len(h.KV) != 8*len(prompt) || !slices.Equal(h.Tokens, prompt) {
 				t.Errorf("pull %d: %v", i, err)
+				return
 			}
+			h.Done()
 		})
 	}
 	wg.Wait()
@@ -133,6 +136,26 @@ func TestPullsTogether(t *testing.T) {
 		if x.store.Bytes() != 0 {
 			t.Errorf("%d bytes left in a store", x.store.Bytes())
 		}
+	}
+}
+
+// TestNoRoom: what was pulled and is not in the KV cache yet is bounded; room
+// comes back when the loop has taken it over.
+func TestNoRoom(t *testing.T) {
+	_, e := ends(t, testInfo, 2)
+	e[1].pulled = semaphore.NewWeighted(100)
+	prompt := []engine.Token{1, 2}
+	first, err := e[1].Pull(context.Background(), e[0].put(t, prompt, 40), prompt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e[1].Pull(context.Background(), e[0].put(t, prompt, 40), prompt); reasonOf(err) != metrics.FallbackBusy {
+		t.Errorf("second: %v", err)
+	}
+	first.Done()
+	first.Done()
+	if _, err := e[1].Pull(context.Background(), e[0].put(t, prompt, 40), prompt); err != nil {
+		t.Errorf("third: %v", err)
 	}
 }
 
@@ -247,7 +270,7 @@ func TestSilentPeer(t *testing.T) {
 	store := NewStore(1<<20, time.Minute, nil)
 	defer store.Close()
 	peer, err := NewEndpoint(Options{Conn: wire, Server: pki.MutualConfig(h, a.Pool(), pki.RoleWorker),
-		Client: pki.RoleClientConfig(h, a.Pool(), pki.RoleWorker), Store: store, Info: testInfo, Metrics: metrics.New("m", 1), Log: slog.New(slog.DiscardHandler)})
+		Client: pki.RoleClientConfig(h, a.Pool(), pki.RoleWorker), Store: store, MaxPulled: 64 << 20, Info: testInfo, Metrics: metrics.New("m", 1), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,8 +344,10 @@ func BenchmarkPull(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := e[1].Pull(context.Background(), Source{Addr: e[0].addr, Epoch: "e", Handle: h, Operation: "op"}, prompt); err != nil {
+		got, err := e[1].Pull(context.Background(), Source{Addr: e[0].addr, Epoch: "e", Handle: h, Operation: "op"}, prompt)
+		if err != nil {
 			b.Fatal(err)
 		}
+		got.Done()
 	}
 }

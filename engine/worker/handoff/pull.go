@@ -46,7 +46,8 @@ func (p *peer) close() {
 	}
 }
 
-// Pull fetches and verifies the state of prompt. Errors are *PullError.
+// Pull fetches and verifies the state of prompt. The caller, or the loop that it
+// is given to, calls Done when it needs the bytes no more. Errors are *PullError.
 func (e *Endpoint) Pull(ctx context.Context, src Source, prompt []engine.Token) (*loop.Handoff, error) {
 	began := time.Now()
 	if !src.Expiry.IsZero() && began.After(src.Expiry) {
@@ -62,7 +63,7 @@ func (e *Endpoint) Pull(ctx context.Context, src Source, prompt []engine.Token) 
 	defer stream.CancelRead(0)
 	stop := context.AfterFunc(ctx, func() { stream.CancelRead(0); stream.CancelWrite(0) })
 	defer stop()
-	h, err := e.receive(stream, src, prompt)
+	h, err := e.receive(ctx, stream, src, prompt)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func (e *Endpoint) Pull(ctx context.Context, src Source, prompt []engine.Token) 
 	return h, nil
 }
 
-func (e *Endpoint) receive(s *quic.Stream, src Source, prompt []engine.Token) (*loop.Handoff, error) {
+func (e *Endpoint) receive(ctx context.Context, s *quic.Stream, src Source, prompt []engine.Token) (*loop.Handoff, error) {
 	_ = s.SetDeadline(time.Now().Add(headerTimeout))
 	if err := writeRequest(s, request{Handle: src.Handle.String(), Operation: src.Operation}); err != nil {
 		return nil, failure(metrics.FallbackTransfer, err)
@@ -90,6 +91,22 @@ func (e *Endpoint) receive(s *quic.Stream, src Source, prompt []engine.Token) (*
 	if x := src.Extra; x != nil && (x.SHA256 != header.SHA256 || x.Bytes != header.payload()) {
 		return nil, failure(metrics.FallbackVerify, fmt.Errorf("%w: not the bytes that were promised", errVerify))
 	}
+	room, cancel := context.WithTimeout(ctx, roomTimeout)
+	defer cancel()
+	if err := e.pulled.Acquire(room, header.payload()); err != nil {
+		return nil, failure(metrics.FallbackBusy, fmt.Errorf("no room for %d bytes: %w", header.payload(), err))
+	}
+	h, err := e.payload(s, header, prompt)
+	if err != nil {
+		e.pulled.Release(header.payload())
+		return nil, err
+	}
+	h.Done = sync.OnceFunc(func() { e.pulled.Release(header.payload()) })
+	return h, nil
+}
+
+// payload reads and verifies what header announces.
+func (e *Endpoint) payload(s *quic.Stream, header Header, prompt []engine.Token) (*loop.Handoff, error) {
 	in := &progress{s: s}
 	h, err := readPayload(in, header)
 	e.o.Metrics.PullBytes.Add(float64(in.n))

@@ -26,6 +26,9 @@ func (l *Loop) timing(j *job, now time.Time) {
 // finish ends a job, whose sequence is free already, exactly once.
 func (l *Loop) finish(j *job, why Finish, err error) {
 	j.done = true
+	if j.req.Import != nil { // ended before it was admitted
+		j.req.Import.done()
+	}
 	l.observe(j, why)
 	s := j.stream
 	s.unwatch()

@@ -47,6 +47,14 @@ type Handoff struct {
 	Tokens []engine.Token // the prompt
 	Logits []float32      // the row after its last token, from which the first token is sampled
 	KV     []byte         // of Runner.ExportKV
+	// Done, when set, is called once the loop does not need the bytes any more.
+	Done func()
+}
+
+func (h *Handoff) done() {
+	if h.Done != nil {
+		h.Done()
+	}
 }
 
 // Finish tells why a generation ended.

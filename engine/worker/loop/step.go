@@ -92,6 +92,7 @@ func (l *Loop) preempt(i int) {
 func (l *Loop) importKV(j *job) {
 	h := j.req.Import
 	j.req.Import = nil // the bytes are not needed twice
+	defer h.done()
 	n, err := l.o.Runner.ImportKV(j.seq, h.KV)
 	if err == nil && n != len(j.req.Prompt) {
 		err = fmt.Errorf("%w: %d tokens, the prompt has %d", engine.ErrKVFormat, n, len(j.req.Prompt))

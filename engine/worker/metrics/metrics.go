@@ -125,6 +125,7 @@ func (s *Set) latency(m maker) {
 const (
 	FallbackParams   = "params"   // the fields cannot be used
 	FallbackDisabled = "disabled" // this worker has no certificate for hand-offs
+	FallbackBusy     = "busy"     // too many bytes of hand-offs wait here already
 	FallbackDial     = "dial"     // no connection, or the peer is not a worker
 	FallbackGone     = "gone"     // the peer does not have the hand-off any more
 	FallbackTransfer = "transfer" // the transfer broke off
@@ -134,7 +135,7 @@ const (
 
 func (s *Set) handoff(m maker) {
 	s.PDFallback = m.counters("weir:pd_fallback_total", "Decode legs that computed their prompt themselves, by reason.", "reason",
-		FallbackParams, FallbackDisabled, FallbackDial, FallbackGone, FallbackTransfer, FallbackVerify, FallbackImport)
+		FallbackParams, FallbackDisabled, FallbackBusy, FallbackDial, FallbackGone, FallbackTransfer, FallbackVerify, FallbackImport)
 	s.Computed = m.counters("weir:prompt_tokens_computed_total", "Prompt tokens computed here, by kind of request.", "phase", "prefill", "decode_leg")
 	s.PullBytes = m.counter("weir:kv_pull_bytes_total", "Bytes of hand-offs received from other workers.")
 	s.PullSeconds = m.histogram("weir:kv_pull_seconds", "Time of a whole hand-off, dial included.", pullBuckets)

@@ -1,0 +1,154 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/engine"
+	"github.com/weirhq/weir/engine/worker"
+	"github.com/weirhq/weir/engine/worker/runnertest"
+)
+
+// gated is a worker whose steps a test lets through one by one.
+type gated struct {
+	*running
+	runner *runnertest.Runner
+	gate   chan struct{}
+}
+
+func startGated(t *testing.T, c worker.Config) *gated {
+	g := &gated{gate: make(chan struct{})}
+	g.running = start(t, c, func() (engine.Runner, error) {
+		g.runner = runnertest.New(runnertest.Options{Endless: true, BeforeStep: func([]engine.Span) error { <-g.gate; return nil }})
+		return g.runner, nil
+	})
+	t.Cleanup(func() { close(g.gate) }) // before the worker is stopped
+	return g
+}
+
+// until lets steps through until ok.
+func (g *gated) until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	eventually(t, what, func() bool {
+		select {
+		case g.gate <- struct{}{}:
+		default:
+		}
+		return ok()
+	})
+}
+
+// TestClientLeaves: a closed connection frees the sequence.
+func TestClientLeaves(t *testing.T) {
+	r := startGated(t, worker.Config{Role: "mixed"})
+	for _, stream := range []bool{true, false} {
+		ctx, cancel := context.WithCancel(context.Background())
+		raw, _ := json.Marshal(body{"model": "toy", "messages": user("hi"), "stream": stream})
+		req, _ := http.NewRequestWithContext(ctx, "POST", r.url+"/v1/chat/completions", bytes.NewReader(raw))
+		req.Header.Set("Content-Type", "application/json")
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if resp, err := http.DefaultClient.Do(req); err == nil {
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
+		}()
+		r.until(t, "computing", func() bool { return r.runner.Tokens() > 0 })
+		cancel()
+		<-done
+		r.until(t, "freed", func() bool { return r.runner.Tokens() == 0 })
+	}
+	r.until(t, "counted", func() bool { return r.metric(t, "vllm:request_success_total", "abort") == 2 })
+}
+
+// TestBrokenStep: before the first token a 500, after it an error event without
+// [DONE].
+func TestBrokenStep(t *testing.T) {
+	shown := make(chan struct{})
+	step := 0
+	r := start(t, worker.Config{Role: "mixed"}, toy(runnertest.Options{Endless: true, BeforeStep: func([]engine.Span) error {
+		switch step++; step {
+		case 1:
+			return errStep
+		case 6:
+			<-shown
+			return errStep
+		}
+		return nil
+	}}))
+	b := body{"model": "toy", "messages": user("hi"), "stream": true}
+	status, a := r.post(t, "/v1/chat/completions", b)
+	if e, _ := a["error"].(map[string]any); status != 500 || e["code"] != "internal_error" || strings.Contains(fmt.Sprint(e), errStep.Error()) {
+		t.Errorf("%d, %v", status, a)
+	}
+	resp := r.open(t, "/v1/chat/completions", b)
+	close(shown)
+	if resp == nil {
+		return
+	}
+	defer resp.Body.Close()
+	_, raw, done := readStream(t, resp.Body)
+	if done || len(raw) == 0 || !strings.Contains(raw[len(raw)-1], `"error":{`) {
+		t.Errorf("done %v, events %v", done, raw)
+	}
+}
+
+// TestDrain: a worker that stops refuses new requests, ends those that run, and
+// cuts what does not end in time.
+func TestDrain(t *testing.T) {
+	r := startGated(t, worker.Config{Role: "mixed", Drain: 500 * time.Millisecond})
+	type answer struct {
+		raw  []string
+		done bool
+	}
+	ask := func(most int) chan answer {
+		out := make(chan answer, 1)
+		go func() {
+			_, raw, done := r.streamed(t, "/v1/chat/completions", body{"model": "toy", "messages": user("hi"), "max_tokens": most})
+			out <- answer{raw, done}
+		}()
+		return out
+	}
+	long := ask(100000)
+	r.until(t, "long runs", func() bool { return r.metric(t, "vllm:num_requests_running", "") == 1 })
+	short := ask(50)
+	r.until(t, "both run", func() bool { return r.metric(t, "vllm:num_requests_running", "") == 2 })
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.stop() }()
+	eventually(t, "new requests are refused", func() bool {
+		resp, err := http.Get(r.url + "/v1/models")
+		if err != nil {
+			return true
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode == 503
+	})
+	for running := true; running; {
+		select {
+		case r.gate <- struct{}{}:
+		case a := <-short:
+			if running = false; !a.done {
+				t.Errorf("short answer: %v", a.raw)
+			}
+		}
+	}
+	// The long one is in a step that ends only after the worker's patience has.
+	time.AfterFunc(700*time.Millisecond, func() { r.gate <- struct{}{} })
+	if a := <-long; a.done || len(a.raw) == 0 || !strings.Contains(a.raw[len(a.raw)-1], "worker_draining") {
+		t.Errorf("long answer: done %v, %v", a.done, a.raw)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	if r.runner.Tokens() != 0 {
+		t.Errorf("%d tokens left", r.runner.Tokens())
+	}
+}
