@@ -59,17 +59,17 @@ func (a *Accumulator) SpanSignals(span Span) Signals {
 }
 
 func (st *spanStat) add(lp, margin, entropy float64) {
-	if math.IsNaN(lp) || math.IsInf(lp, 1) || lp > 1e-3 {
+	if !(lp <= 1e-3) { // NaN too
 		st.bad = true
 		return
 	}
-	lp = math.Max(-50, math.Min(0, lp))
+	lp = max(-50, min(0, lp))
 	s := &st.s
 	if s.Tokens == 0 {
 		s.FirstLogProb, s.EWMALogProb, s.MinLogProb = lp, lp, lp
 	} else {
 		s.EWMALogProb += (lp - s.EWMALogProb) / 16
-		s.MinLogProb = math.Min(s.MinLogProb, lp)
+		s.MinLogProb = min(s.MinLogProb, lp)
 	}
 	s.Tokens++
 	s.SumLogProb += lp
@@ -93,30 +93,31 @@ func (st *spanStat) add(lp, margin, entropy float64) {
 
 // phiEdges are the log-probabilities at the lower ends of the bins, so that a
 // token finds its bin by comparisons instead of two transcendental functions.
-var phiEdges = func() (e [phiBins]float64) {
+// The table is padded to a power of two.
+var phiEdges = func() (e [32]float64) {
 	for i := range e {
 		phi := phiLow + float64(i)*(phiHigh-phiLow)/phiBins
-		if phi < 0 {
+		switch {
+		case i >= phiBins:
+			e[i] = math.Inf(1)
+		case phi < 0:
 			e[i] = phi - math.Ln2
-		} else {
+		default:
 			e[i] = math.Log1p(-math.Exp(-phi - math.Ln2))
 		}
 	}
 	return e
 }()
 
-// phiBin returns the bin of Phi(lp), by bisection.
+// phiBin returns the bin of Phi(lp), by five halvings.
 func phiBin(lp float64) int {
-	lo, hi := 0, phiBins-1
-	for lo < hi {
-		mid := (lo + hi + 1) / 2
-		if lp >= phiEdges[mid] {
-			lo = mid
-		} else {
-			hi = mid - 1
+	at := 0
+	for step := 16; step > 0; step /= 2 {
+		if next := (at + step) & 31; lp >= phiEdges[next] {
+			at = next
 		}
 	}
-	return lo
+	return at
 }
 
 func (st *spanStat) signals() Signals {
