@@ -235,7 +235,7 @@ const hello = `"messages":[{"role":"user","content":"hello"}]`
 // send posts a body to path with headers given as name, value pairs.
 func (n *node) send(path, body string, headers ...string) answer {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.url+path, strings.NewReader(body))
 	if err != nil {
