@@ -15,7 +15,7 @@ import (
 // roleToken makes an admin token of a role.
 func (p *plane) roleToken(t *testing.T, role store.AdminRole, tenantID string) string {
 	t.Helper()
-	tok, err := p.store.CreateAdminToken(t.Context(), store.AdminToken{Role: role, TenantID: tenantID})
+	_, tok, err := p.store.CreateAdminToken(t.Context(), store.NewAdminToken{Role: role, TenantID: tenantID})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,6 +36,12 @@ func (s *Store) Devices(ctx context.Context, tenant string, p Page) ([]Device, e
 		order by id limit $3`, tenant, p.After, p.limit())
 }
 
+// DeviceByID returns one device. tenant, when not empty, must be the device's.
+func (s *Store) DeviceByID(ctx context.Context, tenant, id string) (Device, error) {
+	return one(ctx, s, "read device", scanDevice,
+		`select `+deviceColumns+` from weir.devices where id::text = $1 and ($2 = '' or tenant_id::text = $2)`, id, tenant)
+}
+
 // Seen notes that devices have called at the times given, in one statement.
 func (s *Store) Seen(ctx context.Context, at map[string]time.Time) error {
 	if len(at) == 0 {
@@ -45,13 +51,22 @@ func (s *Store) Seen(ctx context.Context, at map[string]time.Time) error {
 	for id, t := range at {
 		ids, times = append(ids, id), append(times, t)
 	}
-	_, err := s.pool.Exec(ctx, `update weir.devices d set last_seen_at = greatest(d.last_seen_at, s.at)
+	_, err := s.db.Exec(ctx, `update weir.devices d set last_seen_at = greatest(d.last_seen_at, s.at)
 		from unnest($1::uuid[], $2::timestamptz[]) as s (id, at) where d.id = s.id`, ids, times)
 	return wrap("note devices seen", err)
 }
 
 // KeysUsed notes when keys were last used, in one statement.
 func (s *Store) KeysUsed(ctx context.Context, at map[string]time.Time) error {
+	return s.used(ctx, "weir.api_keys", at)
+}
+
+// AdminTokensUsed notes when admin tokens were last used, in one statement.
+func (s *Store) AdminTokensUsed(ctx context.Context, at map[string]time.Time) error {
+	return s.used(ctx, "weir.admin_tokens", at)
+}
+
+func (s *Store) used(ctx context.Context, table string, at map[string]time.Time) error {
 	if len(at) == 0 {
 		return nil
 	}
@@ -59,7 +74,7 @@ func (s *Store) KeysUsed(ctx context.Context, at map[string]time.Time) error {
 	for id, t := range at {
 		ids, times = append(ids, id), append(times, t)
 	}
-	_, err := s.pool.Exec(ctx, `update weir.api_keys k set last_used_at = greatest(k.last_used_at, s.at)
+	_, err := s.db.Exec(ctx, `update `+table+` k set last_used_at = greatest(k.last_used_at, s.at)
 		from unnest($1::text[], $2::timestamptz[]) as s (id, at) where k.id = s.id`, ids, times)
-	return wrap("note keys used", err)
+	return wrap("note last use in "+table, err)
 }

@@ -72,6 +72,12 @@ func (s *Store) CreateJoinToken(ctx context.Context, n NewJoinToken, pin tenants
 	return j, secret, err
 }
 
+// JoinTokenByID returns one token. tenant, when not empty, must be the token's.
+func (s *Store) JoinTokenByID(ctx context.Context, tenant, id string) (JoinToken, error) {
+	return one(ctx, s, "read join token", scanJoin,
+		`select `+joinColumns+` from weir.join_tokens where id = $1 and ($2 = '' or tenant_id::text = $2)`, id, tenant)
+}
+
 // JoinTokens lists tokens, oldest first; only the tenant's when given.
 func (s *Store) JoinTokens(ctx context.Context, tenant string, p Page) ([]JoinToken, error) {
 	return list(ctx, s, "list join tokens", scanJoin,

@@ -14,25 +14,34 @@ type Key struct {
 	ID         string        `json:"id"`
 	TenantID   string        `json:"tenant_id"`
 	Name       string        `json:"name"`
-	State      tenants.State `json:"state"`
+	State      tenants.State `json:"state" enum:"active,revoked"`
 	Scopes     []string      `json:"scopes"`
-	Models     []string      `json:"models"`  // none: all
-	Classes    []string      `json:"classes"` // none: all
+	Models     []string      `json:"models" doc:"allowed models; none: all"`
+	Classes    []string      `json:"classes" doc:"allowed SLO classes; none: all"`
 	CreatedAt  time.Time     `json:"created_at"`
 	ExpiresAt  *time.Time    `json:"expires_at"`
 	RotatedAt  *time.Time    `json:"rotated_at"`
-	GraceUntil *time.Time    `json:"grace_until"` // end of the secret before the last rotation
+	GraceUntil *time.Time    `json:"grace_until" doc:"until when the secret before the last rotation is accepted"`
 	LastUsedAt *time.Time    `json:"last_used_at"`
 }
 
 // NewKey is a key to be created.
 type NewKey struct {
-	TenantID  string     `json:"tenant_id"`
-	Name      string     `json:"name"`
-	Scopes    []string   `json:"scopes"`
-	Models    []string   `json:"models"`
-	Classes   []string   `json:"classes"`
-	ExpiresAt *time.Time `json:"expires_at"`
+	TenantID  string     `json:"tenant_id" format:"uuid" doc:"needed unless the admin token is bound to a tenant"`
+	Name      string     `json:"name" example:"ci"`
+	Scopes    []string   `json:"scopes" example:"explain"`
+	Models    []string   `json:"models" example:"auto" doc:"allowed models; none: all"`
+	Classes   []string   `json:"classes" example:"batch" doc:"allowed SLO classes; none: all"`
+	ExpiresAt *time.Time `json:"expires_at" example:"2099-01-31T00:00:00Z" doc:"default never"`
+}
+
+// KeyChange changes the members that are given.
+type KeyChange struct {
+	Name      *string        `json:"name" example:"ci"`
+	Scopes    *[]string      `json:"scopes" example:"explain"`
+	Models    *[]string      `json:"models" example:"auto"`
+	Classes   *[]string      `json:"classes" example:"batch"`
+	ExpiresAt Set[time.Time] `json:"expires_at" example:"2099-01-31T00:00:00Z" doc:"null: never"`
 }
 
 // MaxGrace bounds how long a rotated secret stays valid.
@@ -111,6 +120,38 @@ func (s *Store) CreateKey(ctx context.Context, n NewKey) (Key, tenants.Key, erro
 		values ($1, $2, $3, $4, $5, $6, $7, $8) returning `+keyColumns,
 		secret.ID, n.TenantID, n.Name, hash[:], nonNil(n.Scopes), nonNil(n.Models), nonNil(n.Classes), n.ExpiresAt)
 	return k, secret, err
+}
+
+// KeyByID returns one key. tenant, when not empty, must be the key's.
+func (s *Store) KeyByID(ctx context.Context, tenant, id string) (Key, error) {
+	return one(ctx, s, "read key", scanKey,
+		`select `+keyColumns+` from weir.api_keys where id = $1 and ($2 = '' or tenant_id::text = $2)`+s.lock, id, tenant)
+}
+
+// UpdateKey changes a key that is not revoked. tenant, when not empty, must be
+// the key's.
+func (s *Store) UpdateKey(ctx context.Context, tenant, id string, c KeyChange) (Key, error) {
+	if c.Name != nil {
+		if err := checkName("name", *c.Name, false); err != nil {
+			return Key{}, err
+		}
+	}
+	for field, names := range map[string]*[]string{"scopes": c.Scopes, "models": c.Models, "classes": c.Classes} {
+		if names == nil {
+			continue
+		}
+		if err := checkNames(field, *names); err != nil {
+			return Key{}, err
+		}
+	}
+	if c.ExpiresAt.To != nil && c.ExpiresAt.To.Before(time.Now()) {
+		return Key{}, badField("expires_at", "in the past: revoke the key to end it now")
+	}
+	return one(ctx, s, "update key", scanKey,
+		`update weir.api_keys set name = coalesce($3, name), scopes = coalesce($4, scopes), models = coalesce($5, models),
+			classes = coalesce($6, classes), expires_at = case when $7 then $8 else expires_at end
+		where id = $1 and ($2 = '' or tenant_id::text = $2) and state = 'active' returning `+keyColumns,
+		id, tenant, c.Name, c.Scopes, c.Models, c.Classes, c.ExpiresAt.Given, c.ExpiresAt.To)
 }
 
 // RotateKey gives a key a new secret. The old one stays valid for grace.

@@ -22,9 +22,19 @@ var (
 	ErrExists   = errors.New("exists already")
 )
 
-// Store is safe for concurrent use.
+// Store is safe for concurrent use, but for those that View and Edit give.
 type Store struct {
 	pool *pgxpool.Pool
+	db   querier // the pool, or the transaction of View or Edit
+	lock string  // " for update" inside Edit: what is read there will be changed
+}
+
+// querier is what a pool and a transaction have in common.
+type querier interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
 const (
@@ -48,7 +58,7 @@ func Open(url string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	return &Store{pool}, nil
+	return &Store{pool: pool, db: pool}, nil
 }
 
 // Close ends all connections.
@@ -60,7 +70,7 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // ConfigVersion returns the version of the configuration, which grows with
 // every change of what a Snapshot holds.
 func (s *Store) ConfigVersion(ctx context.Context) (v int64, err error) {
-	err = s.pool.QueryRow(ctx, `select version from weir.config_version`).Scan(&v)
+	err = s.db.QueryRow(ctx, `select version from weir.config_version`).Scan(&v)
 	return v, wrap("read configuration version", err)
 }
 
@@ -131,5 +141,5 @@ func badField(field, format string, a ...any) error {
 
 // inTx runs f in a transaction that is rolled back when f fails.
 func (s *Store) inTx(ctx context.Context, f func(pgx.Tx) error) error {
-	return pgx.BeginFunc(ctx, s.pool, f)
+	return pgx.BeginFunc(ctx, s.db, f)
 }

@@ -224,22 +224,22 @@ func TestFirstAdminTokenIsMadeOnce(t *testing.T) {
 func TestAdminTokensOfTenants(t *testing.T) {
 	s := open(t)
 	a := tenant(t, s, "acme")
-	tok, err := s.CreateAdminToken(t.Context(), AdminToken{Role: TenantAdmin, TenantID: a.ID})
+	_, tok, err := s.CreateAdminToken(t.Context(), NewAdminToken{Role: TenantAdmin, TenantID: a.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := s.CheckAdminToken(t.Context(), tok); err != nil || got.TenantID != a.ID || got.Role != TenantAdmin {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	past := time.Now().Add(-time.Minute)
-	if tok, err = s.CreateAdminToken(t.Context(), AdminToken{Role: Viewer, ExpiresAt: &past}); err != nil {
+	if _, err := s.db.Exec(t.Context(), `update weir.admin_tokens set expires_at = now() - interval '1 minute' where id = $1`, tok.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.CheckAdminToken(t.Context(), tok); !errors.Is(err, ErrAdminToken) {
 		t.Errorf("expired: %v", err)
 	}
-	for _, bad := range []AdminToken{{Role: TenantAdmin}, {Role: PlatformAdmin, TenantID: a.ID}, {Role: "root"}} {
-		if _, err := s.CreateAdminToken(t.Context(), bad); err == nil {
+	past := time.Now().Add(-time.Minute)
+	for _, bad := range []NewAdminToken{{Role: TenantAdmin}, {Role: PlatformAdmin, TenantID: a.ID}, {Role: "root"}, {Role: Viewer, ExpiresAt: &past}} {
+		if _, _, err := s.CreateAdminToken(t.Context(), bad); err == nil {
 			t.Errorf("made %+v", bad)
 		}
 	}

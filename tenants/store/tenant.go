@@ -15,25 +15,25 @@ import (
 type Tenant struct {
 	ID        string        `json:"id"`
 	Name      string        `json:"name"`
-	State     tenants.State `json:"state"`
-	Weight    float64       `json:"weight"`
-	Strict    bool          `json:"strict"`
+	State     tenants.State `json:"state" enum:"active,suspended"`
+	Weight    float64       `json:"weight" doc:"share in the fair queue"`
+	Strict    bool          `json:"strict" doc:"refuse rather than overrun when a budget's lease cannot be renewed"`
 	CreatedAt time.Time     `json:"created_at"`
 }
 
 // NewTenant is a tenant to be created.
 type NewTenant struct {
-	Name   string   `json:"name"`
-	Weight *float64 `json:"weight"` // nil: 1
-	Strict bool     `json:"strict"`
+	Name   string   `json:"name" need:"true" example:"acme"`
+	Weight *float64 `json:"weight" example:"2.5" doc:"default 1"`
+	Strict bool     `json:"strict" example:"true"`
 }
 
 // TenantChange changes the members that are not nil.
 type TenantChange struct {
-	Name   *string        `json:"name"`
-	State  *tenants.State `json:"state"`
-	Weight *float64       `json:"weight"`
-	Strict *bool          `json:"strict"`
+	Name   *string        `json:"name" example:"acme"`
+	State  *tenants.State `json:"state" enum:"active,suspended" example:"suspended"`
+	Weight *float64       `json:"weight" example:"2.5"`
+	Strict *bool          `json:"strict" example:"true"`
 }
 
 const maxText = 128
@@ -112,6 +112,11 @@ func (s *Store) UpdateTenant(ctx context.Context, id string, c TenantChange) (Te
 		id, c.Name, c.State, c.Weight, c.Strict)
 }
 
+// TenantByID returns one tenant.
+func (s *Store) TenantByID(ctx context.Context, id string) (Tenant, error) {
+	return one(ctx, s, "read tenant", scanTenant, `select `+tenantColumns+` from weir.tenants where id::text = $1`+s.lock, id)
+}
+
 // Tenants lists tenants, oldest first; only the one with the id when given.
 func (s *Store) Tenants(ctx context.Context, id string, p Page) ([]Tenant, error) {
 	return list(ctx, s, "list tenants", scanTenant,
@@ -122,7 +127,7 @@ func (s *Store) Tenants(ctx context.Context, id string, p Page) ([]Tenant, error
 
 // one runs a statement that returns exactly one row.
 func one[T any](ctx context.Context, s *Store, doing string, scan func(pgx.CollectableRow) (T, error), sql string, args ...any) (T, error) {
-	rows, err := s.pool.Query(ctx, sql, args...)
+	rows, err := s.db.Query(ctx, sql, args...)
 	if err != nil {
 		var zero T
 		return zero, wrap(doing, err)
@@ -133,7 +138,7 @@ func one[T any](ctx context.Context, s *Store, doing string, scan func(pgx.Colle
 
 // list runs a query and returns its rows, never nil.
 func list[T any](ctx context.Context, s *Store, doing string, scan func(pgx.CollectableRow) (T, error), sql string, args ...any) ([]T, error) {
-	rows, err := s.pool.Query(ctx, sql, args...)
+	rows, err := s.db.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, wrap(doing, err)
 	}
