@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/learn"
@@ -46,10 +47,21 @@ func (s *setData) features() ([]float64, bool) {
 	return x, true
 }
 
+// scoreAdaptive is scoreGain for data with a split that is learned from as a
+// stream: train rows first, then each test row after it was predicted.
+func scoreAdaptive(s *setData) (scores, error) {
+	x, ok := s.features()
+	if !ok {
+		return scores{}, fmt.Errorf("%w: no confidence", ErrNotApplicable)
+	}
+	return gainOnline(s, x), nil
+}
+
+// gainOnline predicts each row before it learns its label, train rows first.
 func gainOnline(s *setData, x []float64) scores {
 	out := scores{priority: make([]float64, len(s.rows)), edge: make([]float64, len(s.rows))}
 	t := learn.NewTable(learn.DefaultOptions(), "", cascade.FeatureProduct)
-	for k := range s.rows {
+	for _, k := range append(slices.Clone(s.train), s.test...) {
 		r, row := s.record(k), x[k:k+1]
 		if math.IsNaN(x[k]) {
 			out.priority[k], out.edge[k] = math.Inf(1), math.NaN()

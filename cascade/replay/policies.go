@@ -47,6 +47,7 @@ type policy struct {
 var policies = []policy{
 	{"static", "raw confidence, threshold fixed beforehand", controlStatic, scoreRaw},
 	{"gain", "calibrated per task, less the cloud's accuracy there", controlRate, scoreGain},
+	{"adaptive", "gain that goes on learning from every test row it has decided", controlRate, scoreAdaptive},
 	{"risk", "gain, threshold by risk control", controlRisk, scoreGain},
 	{"confidence", "raw confidence column", controlRate, scoreSignal(SignalConfidence)},
 	{"p1", "probability of the chosen option", controlRate, scoreSignal(SignalP1)},

@@ -79,6 +79,9 @@ func TestDocumentedFormat(t *testing.T) {
 	if r := res.Streams["risk"]; !r.Feasible || r.Risk > .07 {
 		t.Errorf("risk %+v", r)
 	}
+	if a := pooled.Policies["adaptive"]; a.ECE > .05 || a.APGR < pooled.Policies["gain"].APGR-.03 {
+		t.Errorf("adaptive: APGR %.3f, ECE %.3f", a.APGR, a.ECE)
+	}
 	if b := pooled.Baselines; b.OracleAtRate < b.StaticAtRate || b.StaticAtRate < b.RandomAtRate {
 		t.Errorf("baselines out of order: %+v", b)
 	}
