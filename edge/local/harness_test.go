@@ -114,9 +114,9 @@ func startNode(t testing.TB, change func(*local.Options)) *node {
 	opt := local.Options{
 		Model: "hub-edge", CloudModels: []string{"hub-cloud"}, TenantID: cloudtest.Tenant, DeviceID: cloudtest.Device,
 		Calibration: calibration(), Policy: cascade.ThresholdPolicy(.75),
-		FirstByte: 5 * time.Second, Stall: 5 * time.Second,
+		FirstByte: time.Minute, Stall: time.Minute,
 		Cloud: n.link, Worker: sup, Roster: ros, Recorder: n.rows, Telemetry: tel, Log: log,
-		Generator: &upstream.Worker{HTTP: &http.Client{Transport: client}, URL: n.worker.URL, FirstByte: 5 * time.Second, Stall: 5 * time.Second},
+		Generator: &upstream.Worker{HTTP: &http.Client{Transport: client}, URL: n.worker.URL, FirstByte: time.Minute, Stall: time.Minute},
 	}
 	if change != nil {
 		change(&opt)
