@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirhq/weir/cascade/explain"
 	"github.com/weirhq/weir/internal/cli"
 )
 
@@ -184,8 +185,8 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return os.Rename(f.Name(), path)
 }
 
-// Command is `weir cascade` with its subcommands that need no running node.
+// Command is `weir cascade` with its subcommands.
 func Command() cli.Command {
-	return cli.Command{Name: "cascade", Short: "Evaluate and calibrate cascade decisions",
-		Sub: []cli.Command{EvalCommand(), CalibrateCommand()}}
+	return cli.Command{Name: "cascade", Short: "Evaluate, calibrate and explain cascade decisions",
+		Sub: []cli.Command{EvalCommand(), CalibrateCommand(), explain.Command()}}
 }

@@ -1,0 +1,81 @@
+package explain
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/cascade/journal"
+	"github.com/weirhq/weir/internal/cli"
+)
+
+func call(t *testing.T, key string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	env := cli.Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(name string) string {
+		if name == "WEIR_API_KEY" {
+			return key
+		}
+		return ""
+	}}
+	code = cli.Main(context.Background(), env, []cli.Command{Command()}, append([]string{"explain"}, args...))
+	return code, out.String(), errs.String()
+}
+
+func TestExplainByNode(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("Authorization") != "Bearer wk_1_s":
+			w.WriteHeader(http.StatusUnauthorized)
+			w.Write([]byte(`{"error":{"message":"bad key"}}`))
+		case r.URL.Path != "/v1/weir/requests/abc":
+			w.WriteHeader(http.StatusNotFound)
+			w.Write([]byte("nothing here"))
+		default:
+			w.Write([]byte(`{"id":"abc","weir":{"reason":"confident"}}`))
+		}
+	}))
+	defer srv.Close()
+	if code, out, errs := call(t, "wk_1_s", "abc", "--url", srv.URL); code != 0 || !strings.Contains(out, `"reason": "confident"`) {
+		t.Errorf("exit %d: %s%s", code, out, errs)
+	}
+	for name, tt := range map[string]struct {
+		key  string
+		args []string
+		code int
+		want string
+	}{
+		"wrong key":  {"wk_1_x", []string{"abc", "--url", srv.URL}, 1, "bad key"},
+		"unknown":    {"wk_1_s", []string{"../abc", "--url", srv.URL}, 1, "nothing here"},
+		"no key":     {"", []string{"abc", "--url", srv.URL}, 1, "WEIR_API_KEY"},
+		"no request": {"wk_1_s", nil, 2, "X-Request-Id"},
+	} {
+		code, _, errs := call(t, tt.key, tt.args...)
+		if code != tt.code || !strings.Contains(errs, tt.want) || (tt.key != "" && strings.Contains(errs, tt.key)) {
+			t.Errorf("%s: exit %d: %s", name, code, errs)
+		}
+	}
+}
+
+func TestExplainByLog(t *testing.T) {
+	dir := t.TempDir()
+	j, err := journal.Open(dir, journal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Append(journal.Record{Kind: journal.KindDecision, Request: "abc", Tier: "edge", Reason: "offline"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errs := call(t, "", "abc", "--log", dir); code != 0 || !strings.Contains(out, `"offline"`) {
+		t.Errorf("exit %d: %s%s", code, out, errs)
+	}
+	if code, _, errs := call(t, "", "xyz", "--log", dir); code != 1 || !strings.Contains(errs, "not in the log") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+}
