@@ -14,6 +14,12 @@ func BootstrapAPGR(orders []Order, edge, cloud []float64, n int, seed uint64) []
 	items := len(edge)
 	counts := make([]uint16, items)
 	out := make([][]float64, len(orders))
+	gains := make([][]float64, len(orders))
+	for j, o := range orders {
+		for _, i := range o.idx {
+			gains[j] = append(gains[j], cloud[i]-edge[i])
+		}
+	}
 	for range n {
 		clear(counts)
 		for range items {
@@ -25,15 +31,15 @@ func BootstrapAPGR(orders []Order, edge, cloud []float64, n int, seed uint64) []
 			c += float64(k) * cloud[i]
 		}
 		for j := range orders {
-			out[j] = append(out[j], resampledAPGR(&orders[j], counts, edge, cloud, e, c))
+			out[j] = append(out[j], resampledAPGR(&orders[j], counts, gains[j], e, c))
 		}
 	}
 	return out
 }
 
-// resampledAPGR is Curve.APGR over items counted k times; e and c are the sums
-// of edge and cloud scores in the resample.
-func resampledAPGR(o *Order, counts []uint16, edge, cloud []float64, e, c float64) float64 {
+// resampledAPGR is Curve.APGR over items counted k times; gains are cloud less
+// edge in the order's sequence, e and c the sums of both in the resample.
+func resampledAPGR(o *Order, counts []uint16, gains []float64, e, c float64) float64 {
 	n := float64(len(counts))
 	if c-e < MinGap*n {
 		return math.NaN()
@@ -41,11 +47,10 @@ func resampledAPGR(o *Order, counts []uint16, edge, cloud []float64, e, c float6
 	area, acc, start := 0.0, e, int32(0)
 	for _, end := range o.ends {
 		group, gain := 0, 0.0
-		for _, i := range o.idx[start:end] {
-			if k := counts[i]; k > 0 {
-				group += int(k)
-				gain += float64(k) * (cloud[i] - edge[i])
-			}
+		for at := start; at < end; at++ {
+			k := counts[o.idx[at]]
+			group += int(k)
+			gain += float64(k) * gains[at]
 		}
 		area += float64(group) * (acc + gain/2)
 		acc += gain
