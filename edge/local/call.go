@@ -53,6 +53,8 @@ type call struct {
 	usage   openai.Usage // what the answer reported
 	failure *openai.Error
 	outcome tenants.Outcome
+	// replayed says that the answer is one kept under an Idempotency-Key.
+	replayed bool
 }
 
 // errDeadline ends a call's context when the client's deadline is reached.

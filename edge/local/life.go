@@ -55,6 +55,11 @@ func (s *Server) answer(ctx context.Context, c *call, r *http.Request, out *outp
 		c.outcome, c.result.Reason = tenants.OutcomeShed, cascade.ReasonEdgeOverloaded
 		return openai.Unavailable("edge_overloaded", time.Second, "this edge node has %d requests in flight", s.opt.MaxInflight)
 	}
+	return s.once(c, out, func() error { return s.run(ctx, c, out) })
+}
+
+// run plans and answers a request that has been admitted.
+func (s *Server) run(ctx context.Context, c *call, out *output) error {
 	out.stream = c.req.Stream
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()

@@ -82,6 +82,7 @@ type Server struct {
 	local   chan struct{} // one per local generation
 	latency *latency
 	ring    *ring
+	replays replays
 	metrics *metrics
 }
 

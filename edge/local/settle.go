@@ -52,6 +52,9 @@ func (s *Server) access(c *call, total time.Duration) {
 	if c.req != nil {
 		args = append(args, "asked", c.req.Model, "stream", c.req.Stream, "mode", c.opt.Mode)
 	}
+	if c.replayed {
+		args = append(args, "replayed", true)
+	}
 	if c.label != "" {
 		args = append(args, "label", c.label)
 	}
