@@ -18,60 +18,64 @@ import (
 
 func user(s string) []any { return []any{body{"role": "user", "content": s}} }
 
+// badMembers are chat requests with one member that is wrong, and the member
+// that the error names.
+var badMembers = []struct {
+	member string
+	value  any
+	param  string
+	status int
+}{
+	{"model", nil, "model", 400},
+	{"model", 5, "model", 400},
+	{"model", "other", "model", 404},
+	{"messages", nil, "messages", 400},
+	{"messages", []any{}, "messages", 400},
+	{"messages", "hi", "messages", 400},
+	{"messages", []any{5}, "messages[0]", 400},
+	{"messages", []any{body{"content": "x"}}, "messages[0].role", 400},
+	{"messages", []any{body{"role": "king", "content": "x"}}, "messages[0].role", 400},
+	{"messages", []any{body{"role": "user", "content": []any{body{"type": "image_url"}}}}, "messages[0].content[0].type", 400},
+	{"messages", user(strings.Repeat("a", 200)), "messages", 400},
+	{"messages", user(strings.Repeat("ab ", 3_400_000)), "messages", 400},
+	{"max_tokens", 0, "max_tokens", 400},
+	{"max_tokens", "x", "max_tokens", 400},
+	{"max_tokens", 1.5, "max_tokens", 400},
+	{"max_completion_tokens", -1, "max_completion_tokens", 400},
+	{"temperature", 3, "temperature", 400},
+	{"temperature", "warm", "temperature", 400},
+	{"top_p", 1.1, "top_p", 400},
+	{"top_k", -2, "top_k", 400},
+	{"min_p", 2, "min_p", 400},
+	{"seed", 1.5, "seed", 400},
+	{"stop", 5, "stop", 400},
+	{"stop", []any{"a", "b", "c", "d", "e"}, "stop", 400},
+	{"stop", []any{""}, "stop", 400},
+	{"n", 2, "n", 400},
+	{"n", "x", "n", 400},
+	{"stream", "yes", "stream", 400},
+	{"stream_options", body{"include_usage": true}, "stream_options", 400},
+	{"logprobs", 3, "logprobs", 400},
+	{"top_logprobs", 3, "top_logprobs", 400},
+	{"tools", []any{body{"type": "function"}}, "tools", 400},
+	{"tool_choice", "required", "tool_choice", 400},
+	{"response_format", body{"type": "json_object"}, "response_format", 400},
+	{"logit_bias", body{"5": 1}, "logit_bias", 400},
+	{"presence_penalty", 0.5, "presence_penalty", 400},
+	{"frequency_penalty", -1, "frequency_penalty", 400},
+	{"modalities", []any{"audio"}, "modalities", 400},
+	{"audio", body{}, "audio", 400},
+	{"made_up", true, "made_up", 400},
+	{"kv_transfer_params", 5, "kv_transfer_params", 400},
+	{"kv_transfer_params", body{"do_remote_decode": true, "do_remote_prefill": true}, "kv_transfer_params", 400},
+	{"continue_final_message", true, "add_generation_prompt", 400},
+}
+
 func TestBadInput(t *testing.T) {
 	r := start(t, worker.Config{Role: "mixed"}, toy(runnertest.Options{Context: 128}))
 	good := body{"model": "toy", "messages": user("hi"), "max_tokens": 3}
 	long := strings.Repeat("a", 200)
-	for _, tt := range []struct {
-		member string
-		value  any
-		param  string
-		status int
-	}{
-		{"model", nil, "model", 400},
-		{"model", 5, "model", 400},
-		{"model", "other", "model", 404},
-		{"messages", nil, "messages", 400},
-		{"messages", []any{}, "messages", 400},
-		{"messages", "hi", "messages", 400},
-		{"messages", []any{5}, "messages[0]", 400},
-		{"messages", []any{body{"content": "x"}}, "messages[0].role", 400},
-		{"messages", []any{body{"role": "king", "content": "x"}}, "messages[0].role", 400},
-		{"messages", []any{body{"role": "user", "content": []any{body{"type": "image_url"}}}}, "messages[0].content[0].type", 400},
-		{"messages", user(long), "messages", 400},
-		{"messages", user(strings.Repeat("ab ", 3_400_000)), "messages", 400},
-		{"max_tokens", 0, "max_tokens", 400},
-		{"max_tokens", "x", "max_tokens", 400},
-		{"max_tokens", 1.5, "max_tokens", 400},
-		{"max_completion_tokens", -1, "max_completion_tokens", 400},
-		{"temperature", 3, "temperature", 400},
-		{"temperature", "warm", "temperature", 400},
-		{"top_p", 1.1, "top_p", 400},
-		{"top_k", -2, "top_k", 400},
-		{"min_p", 2, "min_p", 400},
-		{"seed", 1.5, "seed", 400},
-		{"stop", 5, "stop", 400},
-		{"stop", []any{"a", "b", "c", "d", "e"}, "stop", 400},
-		{"stop", []any{""}, "stop", 400},
-		{"n", 2, "n", 400},
-		{"n", "x", "n", 400},
-		{"stream", "yes", "stream", 400},
-		{"stream_options", body{"include_usage": true}, "stream_options", 400},
-		{"logprobs", 3, "logprobs", 400},
-		{"top_logprobs", 3, "top_logprobs", 400},
-		{"tools", []any{body{"type": "function"}}, "tools", 400},
-		{"tool_choice", "required", "tool_choice", 400},
-		{"response_format", body{"type": "json_object"}, "response_format", 400},
-		{"logit_bias", body{"5": 1}, "logit_bias", 400},
-		{"presence_penalty", 0.5, "presence_penalty", 400},
-		{"frequency_penalty", -1, "frequency_penalty", 400},
-		{"modalities", []any{"audio"}, "modalities", 400},
-		{"audio", body{}, "audio", 400},
-		{"made_up", true, "made_up", 400},
-		{"kv_transfer_params", 5, "kv_transfer_params", 400},
-		{"kv_transfer_params", body{"do_remote_decode": true, "do_remote_prefill": true}, "kv_transfer_params", 400},
-		{"continue_final_message", true, "add_generation_prompt", 400},
-	} {
+	for _, tt := range badMembers {
 		status, a := r.post(t, "/v1/chat/completions", with(good, tt.member, tt.value))
 		if status != tt.status || a.param() != tt.param {
 			t.Errorf("%s = %.40v: status %d, %v; want %d, %s", tt.member, tt.value, status, a, tt.status, tt.param)
