@@ -106,10 +106,7 @@ func startNode(t testing.TB, change func(*local.Options)) *node {
 		t.Fatal(err)
 	}
 	sup := supervise.New(supervise.Options{URL: n.worker.URL, Log: log, PollReady: 20 * time.Millisecond, PollStart: 10 * time.Millisecond})
-	tel, err := telemetry.New(context.Background(), telemetry.Options{Role: "edge", Name: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tel := newTelemetry(t)
 	client := &http.Transport{}
 	opt := local.Options{
 		Model: "hub-edge", CloudModels: []string{"hub-cloud"}, TenantID: cloudtest.Tenant, DeviceID: cloudtest.Device,
@@ -138,7 +135,6 @@ func startNode(t testing.TB, change func(*local.Options)) *node {
 		client.CloseIdleConnections()
 		http.DefaultClient.CloseIdleConnections()
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-		_ = tel.Shutdown()
 	})
 	eventually(t, "link up, worker ready, snapshot there", func() bool {
 		_, ready := sup.Health()
@@ -148,6 +144,16 @@ func startNode(t testing.TB, change func(*local.Options)) *node {
 		return ready && n.link.Stats().Via == uplink.ViaQUIC && ros.View() != nil
 	})
 	return n
+}
+
+func newTelemetry(t testing.TB) *telemetry.Telemetry {
+	t.Helper()
+	tel, err := telemetry.New(context.Background(), telemetry.Options{Role: "edge", Name: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tel.Shutdown() })
+	return tel
 }
 
 func eventually(t testing.TB, what string, ok func() bool) {
