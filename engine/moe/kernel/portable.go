@@ -31,16 +31,27 @@ func (m *Matrix) mulFloats(dst []float32, stride int, x *Input, rows []int32, fr
 	for p := from; p < to; p++ {
 		panel := m.F[p*Lanes*m.Cols : (p+1)*Lanes*m.Cols]
 		for j, row := range rows {
-			var acc [Lanes]float32
-			for c, v := range x.Row(int(row)) {
-				w := (*[Lanes]float32)(panel[c*Lanes:])
-				for l := range acc {
-					acc[l] += float32(w[l] * v)
-				}
-			}
+			acc := floatSums(panel, x.Row(int(row)))
 			copy(dst[j*stride+p*Lanes:], acc[:])
 		}
 	}
+}
+
+// floatSums are the products of a panel with x.
+func floatSums(w, x []float32) [Lanes]float32 {
+	var s0, s1, s2, s3, s4, s5, s6, s7 float32
+	for c, v := range x {
+		p := (*[Lanes]float32)(w[c*Lanes:])
+		s0 += float32(p[0] * v)
+		s1 += float32(p[1] * v)
+		s2 += float32(p[2] * v)
+		s3 += float32(p[3] * v)
+		s4 += float32(p[4] * v)
+		s5 += float32(p[5] * v)
+		s6 += float32(p[6] * v)
+		s7 += float32(p[7] * v)
+	}
+	return [Lanes]float32{s0, s1, s2, s3, s4, s5, s6, s7}
 }
 
 func (m *Matrix) mulBlocks(dst []float32, stride int, x *Input, rows []int32, from, to int) {
@@ -62,16 +73,23 @@ func (m *Matrix) mulBlocks(dst []float32, stride int, x *Input, rows []int32, fr
 	}
 }
 
-// blockSums are the products of a block of a panel, one per row of it.
-func blockSums(w []int8, q []int16) (s [Lanes]int32) {
+// blockSums are the products of a block of a panel, one per row of it. Eight
+// variables stay in registers, an array would not.
+func blockSums(w []int8, q []int16) [Lanes]int32 {
+	var s0, s1, s2, s3, s4, s5, s6, s7 int32
 	for i := 0; i < Block; i += 2 {
-		pair := (*[2 * Lanes]int8)(w[i*Lanes:])
+		p := (*[2 * Lanes]int8)(w[i*Lanes:])
 		a, b := int32(q[i]), int32(q[i+1])
-		for l := range s {
-			s[l] += int32(pair[2*l])*a + int32(pair[2*l+1])*b
-		}
+		s0 += int32(p[0])*a + int32(p[1])*b
+		s1 += int32(p[2])*a + int32(p[3])*b
+		s2 += int32(p[4])*a + int32(p[5])*b
+		s3 += int32(p[6])*a + int32(p[7])*b
+		s4 += int32(p[8])*a + int32(p[9])*b
+		s5 += int32(p[10])*a + int32(p[11])*b
+		s6 += int32(p[12])*a + int32(p[13])*b
+		s7 += int32(p[14])*a + int32(p[15])*b
 	}
-	return s
+	return [Lanes]int32{s0, s1, s2, s3, s4, s5, s6, s7}
 }
 
 func squares(x []float32) float32 {

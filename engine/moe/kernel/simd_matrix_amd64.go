@@ -10,7 +10,9 @@ import (
 var useSIMD = archsimd.X86.AVX2()
 
 // The loops below address memory without bounds checks, which cost as much as
-// the arithmetic: MulPanels has checked the sizes. Up to four input rows meet
+// the arithmetic: MulPanels has checked the sizes. They add offsets to a base
+// and never step a pointer, which would leave its object after the last round;
+// the garbage collector does not forgive that. Up to four input rows meet
 // a panel at once, so that each load of weights serves four rows; a single row
 // meets four panels, so that four sums are in flight. The order of each sum is
 // the same in both.

@@ -120,13 +120,12 @@ func store(v archsimd.Float32x8, dst []float32, i int) { v.Store((*[8]float32)(d
 func scoresSIMD(dst *[Page]float32, q, keys []float32, scale float32) {
 	var s0, s1, s2, s3 archsimd.Float32x8
 	k := unsafe.Pointer(unsafe.SliceData(keys[:len(q)*Page]))
-	for _, x := range q {
-		v := archsimd.BroadcastFloat32x8(x)
-		s0 = s0.Add(f32(k, 0).Mul(v))
-		s1 = s1.Add(f32(k, floatLine).Mul(v))
-		s2 = s2.Add(f32(k, 2*floatLine).Mul(v))
-		s3 = s3.Add(f32(k, 3*floatLine).Mul(v))
-		k = unsafe.Add(k, 4*Page)
+	for d, x := range q {
+		v, at := archsimd.BroadcastFloat32x8(x), d*4*Page
+		s0 = s0.Add(f32(k, at).Mul(v))
+		s1 = s1.Add(f32(k, at+floatLine).Mul(v))
+		s2 = s2.Add(f32(k, at+2*floatLine).Mul(v))
+		s3 = s3.Add(f32(k, at+3*floatLine).Mul(v))
 	}
 	f, to := archsimd.BroadcastFloat32x8(scale), unsafe.Pointer(dst)
 	put(s0.Mul(f), to, 0)
@@ -161,13 +160,12 @@ func mixSIMD(dst, weights, values []float32, n int) {
 // mix4 adds 32 dimensions of n values; stride is in bytes.
 func mix4(dst, w, v unsafe.Pointer, stride, n int) {
 	s0, s1, s2, s3 := f32(dst, 0), f32(dst, floatLine), f32(dst, 2*floatLine), f32(dst, 3*floatLine)
-	for p := 0; p < 4*n; p += 4 {
-		x := f32all(w, p)
-		s0 = s0.Add(f32(v, 0).Mul(x))
-		s1 = s1.Add(f32(v, floatLine).Mul(x))
-		s2 = s2.Add(f32(v, 2*floatLine).Mul(x))
-		s3 = s3.Add(f32(v, 3*floatLine).Mul(x))
-		v = unsafe.Add(v, stride)
+	for p := range n {
+		x, at := f32all(w, 4*p), p*stride
+		s0 = s0.Add(f32(v, at).Mul(x))
+		s1 = s1.Add(f32(v, at+floatLine).Mul(x))
+		s2 = s2.Add(f32(v, at+2*floatLine).Mul(x))
+		s3 = s3.Add(f32(v, at+3*floatLine).Mul(x))
 	}
 	put(s0, dst, 0)
 	put(s1, dst, floatLine)
