@@ -71,7 +71,8 @@ func Run(ctx context.Context, conf Config, databaseURL string, w io.Writer) erro
 	if err != nil {
 		return err
 	}
-	c, err := control.New(control.Options{DatabaseURL: databaseURL, SecretsDir: conf.SecretsDir, DataDir: conf.DataDir, Models: conf.catalog(), Log: log})
+	c, err := control.New(control.Options{DatabaseURL: databaseURL, SecretsDir: conf.SecretsDir, DataDir: conf.DataDir, Models: conf.catalog(),
+		UsageBytes: conf.UsageBytes, Retention: conf.Retention, Log: log})
 	if err != nil {
 		return errors.Join(err, tel.Shutdown())
 	}

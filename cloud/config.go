@@ -37,6 +37,8 @@ type Config struct {
 	ProbeInterval    time.Duration `yaml:"probe_interval" default:"1s" usage:"time between two health probes of an instance"`
 	MaxInflight      int           `yaml:"max_inflight" default:"1024" usage:"requests under way beyond which new ones are refused"`
 	MaxAttempts      int           `yaml:"max_attempts" default:"3" usage:"attempts at instances per request, before the first token"`
+	UsageBytes       int64         `yaml:"usage_bytes" default:"1073741824" usage:"bytes of usage rows kept on disk while the database is away"`
+	Retention        time.Duration `yaml:"retention" default:"2400h" usage:"age at which ledger rows are dropped, at least 92 days"`
 	Drain            time.Duration `yaml:"drain" default:"5s" usage:"time that requests under way get at the end"`
 	OTLPEndpoint     string        `yaml:"otlp_endpoint" usage:"OTLP over HTTP for traces, e.g. http://127.0.0.1:4318"`
 	LogLevel         string        `yaml:"log_level" default:"info" usage:"debug, info, warn or error"`

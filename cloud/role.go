@@ -14,11 +14,14 @@ import (
 	"github.com/gin-gonic/gin"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirhq/weir/cloud/admit"
 	"github.com/weirhq/weir/cloud/gateway"
 	"github.com/weirhq/weir/cloud/pool"
+	"github.com/weirhq/weir/cloud/rows"
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/pki"
 	"github.com/weirhq/weir/internal/telemetry"
+	"github.com/weirhq/weir/tenants/lease"
 )
 
 // plane is what the role needs of the control plane.
@@ -33,6 +36,11 @@ type plane interface {
 	Run(ctx context.Context) error
 	// DatabaseUp reports whether the last contact with the database succeeded.
 	DatabaseUp() bool
+	// Leases is the store of budgets that several gateways share; nil where
+	// this gateway is alone.
+	Leases() *lease.Store
+	// Rows are the ledger rows that wait on this gateway's disk.
+	Rows() *rows.Recorder
 }
 
 // role is a wired cloud that has bound its sockets and not yet started.
@@ -41,6 +49,7 @@ type role struct {
 	log     *slog.Logger
 	servers *servers
 	pool    *pool.Pool
+	admit   *admit.Admitter
 	gateway *gateway.Gateway
 	plane   plane
 	client  *http.Client
@@ -69,10 +78,14 @@ func newRole(conf Config, p plane, auth *pki.Authority, tel *telemetry.Telemetry
 	if err != nil {
 		return nil, err
 	}
+	epoch := contract.NewID()
+	if r.admit, err = newAdmission(conf.Name, epoch, p, r.pool, tel, log); err != nil {
+		return nil, err
+	}
 	r.gateway, err = gateway.New(gateway.Options{
-		Directory: p, Recorder: p, Usage: p, Claims: p, Pool: r.pool, Models: conf.models(), Client: r.client, Telemetry: tel, Log: log,
+		Directory: p, Admission: r.admit, Recorder: p, Usage: p, Claims: p, Pool: r.pool, Models: conf.models(), Client: r.client, Telemetry: tel, Log: log,
 		Timeouts:    gateway.Timeouts{FirstByte: conf.FirstByteTimeout, Stall: conf.StallTimeout, Answer: conf.AnswerTimeout},
-		MaxAttempts: conf.MaxAttempts, MaxInFlight: conf.MaxInflight, Node: conf.Name, Epoch: contract.NewID(),
+		MaxAttempts: conf.MaxAttempts, MaxInFlight: conf.MaxInflight, Node: conf.Name, Epoch: epoch,
 		Mount: p.Register, AltSvc: r.servers.altSvc,
 	})
 	if err != nil {
@@ -80,6 +93,15 @@ func newRole(conf Config, p plane, auth *pki.Authority, tel *telemetry.Telemetry
 	}
 	r.servers.handle(r.gateway, opsHandler(tel.MetricsHandler(), r.health), r.gateway.InFlight)
 	return r, nil
+}
+
+func newAdmission(name, epoch string, p plane, instances *pool.Pool, tel *telemetry.Telemetry, log *slog.Logger) (*admit.Admitter, error) {
+	o := admit.Options{Directory: p, Pool: instances, Registry: tel.Registry, Log: log}
+	if leases := p.Leases(); leases != nil {
+		o.Leases, o.Recovered = leases, p.Rows().Recovered()
+		o.Gateway = lease.Gateway{Node: p.Rows().Node(), Epoch: epoch, Name: name}
+	}
+	return admit.New(o)
 }
 
 // run serves until ctx ends, then drains.
@@ -92,6 +114,11 @@ func (r *role) run(ctx context.Context) error {
 	defer stop()
 	var support errgroup.Group
 	support.Go(func() error { r.pool.Run(after); return nil })
+	// Leases go back before the plane closes the database.
+	admitting, leave := context.WithCancel(after)
+	defer leave()
+	left := make(chan struct{})
+	go func() { defer close(left); r.admit.Run(admitting) }()
 	failed := make(chan error, 1)
 	support.Go(func() error {
 		err := r.plane.Run(after)
@@ -111,6 +138,8 @@ func (r *role) run(ctx context.Context) error {
 		}
 	}()
 	err := r.servers.run(ctx, r.conf.Drain)
+	leave()
+	<-left
 	stop()
 	r.client.CloseIdleConnections()
 	return errors.Join(err, support.Wait())

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cloud/gateway"
+	"github.com/weirhq/weir/cloud/rows"
 	"github.com/weirhq/weir/internal/pki"
 	"github.com/weirhq/weir/tenants"
+	"github.com/weirhq/weir/tenants/lease"
 	"github.com/weirhq/weir/tenants/ledger"
 	"github.com/weirhq/weir/tenants/price"
 	"github.com/weirhq/weir/tenants/store"
@@ -24,13 +26,15 @@ import (
 type Options struct {
 	DatabaseURL string // may hold a password; it is never printed
 	SecretsDir  string // certificate authority, snapshot key, first admin token
-	DataDir     string // signed copy of the snapshot for a start without the database; "": none
+	DataDir     string // of this gateway alone: usage rows, and a signed copy of the snapshot for a start without the database
 	// Models are the names that applications may ask for; devices get them too.
 	Models  []tenants.Model
 	Billing price.Billing // nil: price.DefaultBilling
 	Log     *slog.Logger
 
 	Poll         time.Duration // of the configuration's version; 1 s
+	UsageBytes   int64         // of usage rows on disk while the database is away; 1 GiB
+	Retention    time.Duration // of ledger rows; 100 days, and never below tenants.MaxRowAge and two days
 	SnapshotLife time.Duration // how long a snapshot serves without the database; 7 days
 	DeviceLife   time.Duration // of a device's certificate; pki.DefaultLife
 }
@@ -42,11 +46,13 @@ type Control struct {
 	signer   ed25519.PrivateKey
 	store    *store.Store
 	ledger   *ledger.Store
-	buffer   *ledger.Buffer
+	leases   *lease.Store
+	rows     *rows.Recorder
 	index    atomic.Pointer[tenants.Index]
 	database atomic.Int32 // databaseUnknown, databaseUp, databaseDown
 	devices  deviceSnapshots
 	joins    chan struct{} // holds maxJoins
+	retained time.Time     // for keepHouse alone
 	seen     sightings     // devices
 	used     sightings     // keys
 }
@@ -66,17 +72,23 @@ func New(o Options) (*Control, error) {
 	if c.signer, err = pki.OpenSnapshotKey(o.SecretsDir); err != nil {
 		return nil, err
 	}
-	if o.DataDir != "" {
-		if err := os.MkdirAll(o.DataDir, 0o700); err != nil {
-			return nil, fmt.Errorf("control: data directory: %w", err)
-		}
+	if o.DataDir == "" {
+		return nil, errors.New("data_dir is missing: name a folder for usage rows on their way to the database")
+	}
+	if err := os.MkdirAll(o.DataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("control: data directory: %w", err)
 	}
 	c.loadKept()
 	if c.store, err = store.Open(o.DatabaseURL); err != nil {
 		return nil, err
 	}
 	c.ledger = ledger.NewStore(c.store.Pool())
-	c.buffer = ledger.NewBuffer(ledger.BufferOptions{Sink: c.ledger, Log: o.Log})
+	c.leases = lease.NewStore(c.store.Pool())
+	c.rows, err = rows.Open(rows.Options{Dir: filepath.Join(o.DataDir, "usage"), Sink: c.ledger, MaxBytes: o.UsageBytes, Log: o.Log})
+	if err != nil {
+		c.store.Close()
+		return nil, err
+	}
 	return c, nil
 }
 
@@ -84,11 +96,12 @@ func (o *Options) setDefaults() {
 	for _, d := range []struct {
 		v   *time.Duration
 		def time.Duration
-	}{{&o.Poll, time.Second}, {&o.SnapshotLife, 7 * 24 * time.Hour}, {&o.DeviceLife, pki.DefaultLife}} {
+	}{{&o.Poll, time.Second}, {&o.Retention, 100 * 24 * time.Hour}, {&o.SnapshotLife, 7 * 24 * time.Hour}, {&o.DeviceLife, pki.DefaultLife}} {
 		if *d.v <= 0 {
 			*d.v = d.def
 		}
 	}
+	o.Retention = max(o.Retention, tenants.MaxRowAge+48*time.Hour)
 	if o.Billing == nil {
 		o.Billing = price.DefaultBilling()
 	}
@@ -103,16 +116,19 @@ func (c *Control) Index() *tenants.Index { return c.index.Load() }
 // DatabaseUp reports whether the last contact with the database succeeded.
 func (c *Control) DatabaseUp() bool { return c.database.Load() == databaseUp }
 
-// Record takes the ledger row of one attempt. It does not block.
-func (c *Control) Record(r tenants.UsageRecord) {
+// Begin implements gateway.Recorder. It does not wait for the database.
+func (c *Control) Begin(r *tenants.UsageRecord) (gateway.Entry, error) {
 	if r.KeyID != "" {
 		c.used.note(r.KeyID, r.StartedAt)
 	}
-	c.buffer.Record(r)
+	return c.rows.Begin(r)
 }
 
-// LedgerStats returns counts of the rows that Record has taken.
-func (c *Control) LedgerStats() ledger.Stats { return c.buffer.Stats() }
+// Rows returns the rows that are on their way to the ledger.
+func (c *Control) Rows() *rows.Recorder { return c.rows }
+
+// Leases returns the store of budget leases and shares of rates.
+func (c *Control) Leases() *lease.Store { return c.leases }
 
 // Usage answers GET /v1/usage with a ledger.Report.
 func (c *Control) Usage(ctx context.Context, q gateway.UsageQuery) (any, error) {
@@ -126,9 +142,6 @@ const keptFile = "tenants.snapshot"
 func (c *Control) keptPath() string { return filepath.Join(c.o.DataDir, keptFile) }
 
 func (c *Control) loadKept() {
-	if c.o.DataDir == "" {
-		return
-	}
 	b, err := os.ReadFile(c.keptPath())
 	if errors.Is(err, os.ErrNotExist) {
 		return

@@ -59,16 +59,12 @@ func TestRecordedRowsReachTheLedger(t *testing.T) {
 	p.ready(t)
 	tenantID := p.newTenant(t, "acme")
 	keyID, _ := p.newKey(t, tenantID)
-	row := tenants.UsageRecord{
-		AttemptID: uuid.Must(uuid.NewV7()).String(), OperationID: uuid.Must(uuid.NewV7()).String(), TenantID: tenantID, KeyID: keyID,
-		Tier: tenants.Cloud, Model: "hub-cloud", Outcome: tenants.OutcomeOK, UsageSource: tenants.UsageUpstream,
-		InputTokens: 5, OutputTokens: 2, StartedAt: time.Now().UTC(), TotalMicros: 10,
-	}
-	p.Record(row)
+	row := aRow(tenantID, keyID)
+	p.record(t, row)
 	if err := p.stop(); err != nil { // the end writes what is queued
 		t.Fatal(err)
 	}
-	if s := p.LedgerStats(); s.Inserted != 1 || s.Lost != 0 {
+	if s := p.Rows().Stats(); s.Inserted != 1 || s.Lost != 0 {
 		t.Fatalf("stats %+v", s)
 	}
 	p = start(t, p.o)
@@ -176,6 +172,11 @@ func TestOutageAndColdStart(t *testing.T) {
 		if c.Index() != nil {
 			t.Error("a snapshot with a foreign signature was used")
 		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := c.Run(ended); err != nil { // gives the directory up
+			t.Error(err)
+		}
 	})
 }
 
@@ -202,7 +203,7 @@ func TestHungDatabase(t *testing.T) {
 	}
 
 	server.Pause(t)
-	p.Record(tenants.UsageRecord{})
+	p.record(t, aRow(uuid.NewString(), ""))
 	ended := make(chan error, 1)
 	go func() { ended <- p.stop() }()
 	select {

@@ -35,7 +35,7 @@ const AdminTokenFile = "admin-token"
 func (c *Control) Run(ctx context.Context) error {
 	defer c.store.Close()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { c.buffer.Run(ctx); return nil })
+	g.Go(func() error { c.rows.Run(ctx); return nil })
 	g.Go(func() error {
 		if err := c.prepare(ctx); err != nil {
 			return err
@@ -165,9 +165,6 @@ func (c *Control) use(snap *tenants.Snapshot) error {
 		return err
 	}
 	c.index.Store(x)
-	if c.o.DataDir == "" {
-		return nil
-	}
 	b, err := snap.Sign(c.signer)
 	if err == nil {
 		err = pki.WriteSecret(c.keptPath(), b)
@@ -216,7 +213,27 @@ func (c *Control) tidy(ctx context.Context) error {
 		c.store.Seen(ctx, c.seen.take()),
 		c.store.KeysUsed(ctx, c.used.take()),
 		c.store.SweepClaims(ctx),
+		c.retain(ctx, now),
 	)
+}
+
+// Sums by minute serve charts of the last days, those by hour a year's report.
+const (
+	keepMinutes = 14 * 24 * time.Hour
+	keepHours   = 400 * 24 * time.Hour
+)
+
+// retain drops what is older than its retention, once an hour.
+func (c *Control) retain(ctx context.Context, now time.Time) error {
+	if now.Sub(c.retained) < time.Hour {
+		return nil
+	}
+	_, err := c.ledger.DropBefore(ctx, now.Add(-c.o.Retention))
+	err = errors.Join(err, c.ledger.PruneSums(ctx, now.Add(-keepMinutes), now.Add(-keepHours)))
+	if err == nil {
+		c.retained = now
+	}
+	return err
 }
 
 // sleep waits and reports whether ctx still holds.

@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"errors"
+	"maps"
+	"net/http"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -21,28 +23,51 @@ type Work struct {
 	Identity  tenants.Identity
 	Device    string
 	Model     string // as asked
+	// Escalated says that a device sends what its own model did not answer.
+	Escalated bool
 	Pool      string
 	Class     string // SLO class
 	// PromptBytes is the prompt's size; MaxTokens bounds the answer, 0 where
 	// the client left it open.
 	PromptBytes int
 	MaxTokens   int
+	Choices     int // answers asked for, at least 1
 	Arrived     time.Time
 	Deadline    time.Time // zero: none
 }
 
 // Admission decides whether and when a request may use a model. Admit may wait
-// (a queue); it must return when ctx ends. Its error is an *openai.Error.
+// (a queue); it must return when ctx ends. Its error is an *openai.Error or a
+// *Refused.
 type Admission interface {
 	Admit(ctx context.Context, w Work) (Grant, error)
 }
+
+// Refused is an error of Admission that says more than its API error.
+type Refused struct {
+	Err     *openai.Error
+	Outcome tenants.Outcome // rejected or shed
+	Header  http.Header     // X-RateLimit-* of the limits that hold
+}
+
+func (r *Refused) Error() string { return r.Err.Error() }
+
+// Unwrap returns the API error.
+func (r *Refused) Unwrap() error { return r.Err }
 
 // Grant is an admitted request's share. Its methods must not block.
 type Grant interface {
 	// Correct replaces the estimate of the prompt by its real tokens, known
 	// after the prefill leg and before decode starts.
 	Correct(promptTokens int)
-	// Settle ends the grant with what was used. It is called exactly once.
+	// Delivered tells how many tokens of the answer have come so far, before
+	// the last of them goes to the client. An *openai.Error ends the stream
+	// without it.
+	Delivered(tokens int) error
+	// SetHeaders sets X-RateLimit-* as of now.
+	SetHeaders(http.Header)
+	// Settle ends the grant with what was used; the zero row says that no
+	// attempt was made. It is called exactly once, before the answer's end.
 	Settle(tenants.UsageRecord)
 }
 
@@ -52,6 +77,8 @@ type AdmitAll struct{}
 type freeGrant struct{}
 
 func (freeGrant) Correct(int)                {}
+func (freeGrant) Delivered(int) error        { return nil }
+func (freeGrant) SetHeaders(http.Header)     {}
 func (freeGrant) Settle(tenants.UsageRecord) {}
 
 // Admit implements Admission.
@@ -65,6 +92,17 @@ type admitted struct {
 	prefill time.Duration // of the last prefill leg
 	tries   tries
 	last    tenants.UsageRecord
+	settled bool // the grant
+}
+
+// settleGrant ends the grant, once. It comes before the answer's last byte, so
+// that whoever has read the answer finds the counters settled and the slot
+// free.
+func (a *admitted) settleGrant() {
+	if !a.settled {
+		a.settled = true
+		a.grant.Settle(a.last)
+	}
 }
 
 // errDeadline is the cause of a context that ended with the request's deadline.
@@ -93,13 +131,15 @@ func (g *Gateway) admit(c *gin.Context) {
 		return
 	}
 	x.admitted = &admitted{exchange: x, grant: grant}
-	defer func() { grant.Settle(x.admitted.last) }()
+	defer x.admitted.settleGrant()
 	c.Next()
 }
 
 func (x *exchange) work() Work {
 	w := Work{Operation: x.op, Identity: x.who.Identity, Device: x.who.Device, Model: x.ask.req.Model, Pool: x.ask.model.Pool,
-		Class: x.ask.class, PromptBytes: x.ask.promptBytes, Arrived: x.began, Deadline: x.ask.deadline}
+		Class: x.ask.class, Escalated: x.who.Device != "", Choices: max(x.ask.req.N, 1), Arrived: x.began, Deadline: x.ask.deadline,
+		// Tools become part of the prompt.
+		PromptBytes: x.ask.promptBytes + len(x.ask.body["tools"]) + len(x.ask.body["response_format"])}
 	if x.ask.req.MaxTokens != nil {
 		w.MaxTokens = *x.ask.req.MaxTokens
 	}
@@ -117,6 +157,10 @@ func (x *exchange) turnedAway(err error) {
 		x.refuse(openai.Unavailable("client_closed_request", 0, "the client has gone"))
 	default:
 		x.outcome = tenants.OutcomeRejected
+		if r := (*Refused)(nil); errors.As(err, &r) {
+			x.outcome = r.Outcome
+			maps.Copy(x.gin.Writer.Header(), r.Header)
+		}
 		x.refuse(openai.AsError(err))
 	}
 }

@@ -36,6 +36,8 @@ type attempt struct {
 	sel   pool.Selection
 	used  used
 	ttft  time.Duration // since the attempt began
+	entry Entry
+	ended bool // settled
 }
 
 // legError is why a leg did not answer. Exactly one of its forms is meant:
@@ -82,10 +84,16 @@ func (a *admitted) try() bool {
 	a.result.Attempts = a.tries.n
 	at := &attempt{admitted: a, id: contract.NewID(), began: time.Now(), sel: sel}
 	at.describe(decision)
+	if err := at.begin(); err != nil {
+		sel.Release()
+		a.outcome = tenants.OutcomeRejected
+		a.refuse(err)
+		return true
+	}
 	failed := at.run()
 	sel.Release()
 	if failed == nil {
-		at.settle(a.outcome, a.failure)
+		at.conclude(a.outcome, a.failure)
 		return true
 	}
 	return at.failed(failed)
@@ -121,7 +129,7 @@ func (a *attempt) run() *legError {
 func (a *attempt) failed(f *legError) bool {
 	if f.ended != "" {
 		a.outcome = f.ended
-		a.settle(f.ended, f.api)
+		a.conclude(f.ended, f.api)
 		a.refuseEnded(f)
 		return true
 	}
@@ -146,6 +154,7 @@ func (a *attempt) failed(f *legError) bool {
 		return false
 	}
 	a.outcome = outcome
+	a.settleGrant()
 	if !verdict.Retry {
 		a.refuse(f.api)
 		return true

@@ -84,19 +84,19 @@ func (a *attempt) relayWhole(ctx context.Context, resp *http.Response) *legError
 	a.answeredBy(c.Model)
 	a.outcome = tenants.OutcomeOK
 	a.price(a.outcome)
+	a.conclude(a.outcome, nil)
 	a.setTimes()
 	out := chunk.AppendWeir(nil, chunk.AppendWithout(make([]byte, 0, len(data)+512), data, false), mustJSON(&a.result))
 
 	h := a.gin.Writer.Header()
 	a.result.WriteHeaders(h)
+	a.grant.SetHeaders(h)
 	a.timing().Write(h)
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(out)))
 	a.wrote = true
 	a.gin.Writer.WriteHeader(http.StatusOK)
-	if _, err := a.gin.Writer.Write(out); err != nil {
-		a.outcome = tenants.OutcomeClientCancelled
-	}
+	_, _ = a.gin.Writer.Write(out) // a client that leaves now has been answered
 	return nil
 }
 

@@ -127,6 +127,9 @@ func (x *exchange) refuse(err *openai.Error) {
 	h := x.gin.Writer.Header()
 	x.setTimes()
 	x.result.WriteHeaders(h)
+	if x.admitted != nil {
+		x.admitted.grant.SetHeaders(h)
+	}
 	x.timing().Write(h)
 	if err.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="weir"`)

@@ -24,9 +24,31 @@ type Directory interface {
 	Index() *tenants.Index
 }
 
-// Recorder takes ledger rows. Record must not block on the database.
+// Recorder keeps ledger rows. It must not block on the database.
 type Recorder interface {
-	Record(tenants.UsageRecord)
+	// Begin writes down that an attempt is about to run. rec is the row that is
+	// true if this process is never heard of again. An error says that the
+	// attempt cannot be accounted for and must not run.
+	Begin(rec *tenants.UsageRecord) (Entry, error)
+}
+
+// Entry is an attempt that was begun.
+type Entry interface {
+	// Settle writes down how the attempt ended. It is called exactly once; an
+	// error says that the row may be lost.
+	Settle(rec *tenants.UsageRecord) error
+}
+
+// AtEnd is a Recorder that hears only of settlements.
+type AtEnd func(tenants.UsageRecord)
+
+// Begin implements Recorder.
+func (f AtEnd) Begin(*tenants.UsageRecord) (Entry, error) { return f, nil }
+
+// Settle implements Entry.
+func (f AtEnd) Settle(rec *tenants.UsageRecord) error {
+	f(*rec)
+	return nil
 }
 
 // Model is a name that applications may ask for.

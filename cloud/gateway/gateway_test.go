@@ -57,7 +57,7 @@ type directory func() *tenants.Index
 
 func (d directory) Index() *tenants.Index { return d() }
 
-// Record implements Recorder.
+// Record takes a settled row.
 func (r *rig) Record(rec tenants.UsageRecord) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,7 +125,7 @@ func newRig(t testing.TB, adjust func(*Options), instances ...*instanceFake) *ri
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.tel.Shutdown() })
-	o := Options{Directory: directory(func() *tenants.Index { return index }), Recorder: r, Pool: p, Client: client, Telemetry: r.tel, Log: log,
+	o := Options{Directory: directory(func() *tenants.Index { return index }), Recorder: AtEnd(r.Record), Pool: p, Client: client, Telemetry: r.tel, Log: log,
 		Models: map[string]Model{"big": {Pool: "big", Named: true}, "auto": {Pool: "big"}}, Node: "gw", Epoch: "ep"}
 	if adjust != nil {
 		adjust(&o)

@@ -60,15 +60,22 @@ func (r *relay) run(ctx context.Context) *legError {
 			return r.broke(engineFailure(r.sel.Decode, &c))
 		}
 		if err := r.pass(data, &c); err != nil {
+			if over := (*openai.Error)(nil); errors.As(err, &over) {
+				return r.broke(&legError{ended: tenants.OutcomeQuotaExceeded, leg: r.sel.Decode, api: over})
+			}
 			r.outcome = tenants.OutcomeClientCancelled
 			return nil
 		}
 	}
 }
 
-// pass hands one event on.
+// pass hands one event on. The error is the client's connection's, or an
+// *openai.Error of a budget that has no room for the event.
 func (r *relay) pass(data []byte, c *chunk.Event) error {
 	if c.Token {
+		if err := r.grant.Delivered(r.used.delivered + 1); err != nil {
+			return err
+		}
 		r.used.delivered++
 		r.firstToken()
 	}
@@ -130,6 +137,7 @@ func (r *relay) start() error {
 	r.setTimes()
 	r.result.WriteHeaders(h)
 	h.Del(contract.HeaderCost) // not known yet: the weir object tells
+	r.grant.SetHeaders(h)
 	r.timing().Write(h)
 	r.wrote = true
 	r.allowWrite()
@@ -161,6 +169,7 @@ func (r *relay) finish() *legError {
 	}
 	r.outcome = tenants.OutcomeOK
 	r.price(r.outcome)
+	r.conclude(r.outcome, nil)
 	r.setTimes()
 	last := r.held
 	if !r.holding {
@@ -168,12 +177,9 @@ func (r *relay) finish() *legError {
 	}
 	r.holding = false
 	r.scratch = chunk.AppendWeir(r.scratch[:0], last, mustJSON(&r.result))
-	err := r.emit(r.scratch, true)
-	if err == nil {
-		err = r.out.Done()
-	}
-	if err != nil {
-		r.outcome = tenants.OutcomeClientCancelled
+	// The answer is complete and settled: a client that leaves now has had it.
+	if r.emit(r.scratch, true) == nil {
+		_ = r.out.Done()
 	}
 	return nil
 }
@@ -200,7 +206,7 @@ func (r *relay) broke(f *legError) *legError {
 	case tenants.OutcomeClientCancelled:
 		r.outcome = f.ended
 		return nil
-	case tenants.OutcomeDeadline:
+	case tenants.OutcomeDeadline, tenants.OutcomeQuotaExceeded:
 		r.outcome = f.ended
 	default:
 		r.failure = &openai.Error{Status: f.api.Status, Type: f.api.Type, Code: openai.CodeUpstreamCut, Cause: f.api,
@@ -210,6 +216,7 @@ func (r *relay) broke(f *legError) *legError {
 		}
 	}
 	r.price(r.outcome)
+	r.conclude(r.outcome, r.failure)
 	r.setTimes()
 	r.allowWrite()
 	if err := r.release(); err != nil {

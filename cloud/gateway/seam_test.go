@@ -35,6 +35,8 @@ type gate struct {
 
 func (g gate) Admit(ctx context.Context, w Work) (Grant, error) { return g.admit(ctx, w) }
 func (g gate) Correct(int)                                      {}
+func (g gate) Delivered(int) error                              { return nil }
+func (g gate) SetHeaders(http.Header)                           {}
 func (g gate) Settle(r tenants.UsageRecord)                     { g.settled <- r }
 
 // TestRouteTable: every path is listed, and what may reach a model does not

@@ -90,7 +90,7 @@ func (a *attempt) row(outcome tenants.Outcome) tenants.UsageRecord {
 	total := time.Since(a.began)
 	r := tenants.UsageRecord{
 		AttemptID: a.id, OperationID: a.op,
-		TenantID: a.who.TenantID, KeyID: a.who.KeyID, DeviceID: a.who.Device,
+		TenantID: a.who.TenantID, KeyID: a.who.KeyID, DeviceID: a.who.Device, Attempt: int64(a.tries.n),
 		Tier: tenants.Cloud, Model: a.sel.Decode.Served, Class: a.ask.class, Outcome: outcome,
 		StartedAt: a.began.UTC(), TTFTMicros: a.ttft.Microseconds(), TotalMicros: total.Microseconds(),
 		Reason: string(a.result.Reason), Node: a.g.opts.Node, NodeEpoch: a.g.opts.Epoch,
@@ -116,8 +116,33 @@ func (a *attempt) price(outcome tenants.Outcome) {
 	a.result.CostUSD = contract.USD(r.CostNanoUSD)
 }
 
+// begin writes down that the attempt is about to run.
+func (a *attempt) begin() *openai.Error {
+	r := a.row(tenants.OutcomeGatewayLost)
+	r.UsageSource = tenants.UsageEstimated
+	r.InputTokens = clampTokens(a.ask.promptBytes/bytesPerToken + 1)
+	var err error
+	if a.entry, err = a.g.opts.Recorder.Begin(&r); err != nil {
+		e := openai.Unavailable("usage_unrecorded", 5*time.Second, "the gateway cannot write down what the request will cost: try again later")
+		e.Cause = err
+		return e
+	}
+	return nil
+}
+
+// conclude settles the attempt that ends the request, and the request's grant.
+// It is called before the answer's last byte leaves, and again at the end for
+// answers that broke off; only the first call counts.
+func (a *attempt) conclude(outcome tenants.Outcome, failure *openai.Error) {
+	if !a.ended {
+		a.settle(outcome, failure)
+	}
+	a.settleGrant()
+}
+
 // settle writes the attempt's one ledger row.
 func (a *attempt) settle(outcome tenants.Outcome, failure *openai.Error) {
+	a.ended = true
 	r := a.row(outcome)
 	if failure != nil {
 		r.ErrorCode = errorCode(failure.Code)
@@ -127,7 +152,9 @@ func (a *attempt) settle(outcome tenants.Outcome, failure *openai.Error) {
 	a.result.CostUSD = contract.USD(r.CostNanoUSD)
 	a.story.endAttempt(&r)
 	a.g.meter.attempt(outcome)
-	a.g.opts.Recorder.Record(r)
+	if err := a.entry.Settle(&r); err != nil {
+		a.g.opts.Log.Error("ledger row not written down", "operation", a.op, "attempt", a.id, "error", err)
+	}
 }
 
 // errorCode makes a foreign code fit for a ledger row.

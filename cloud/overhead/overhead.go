@@ -84,10 +84,6 @@ type directory struct{ index *tenants.Index }
 
 func (d directory) Index() *tenants.Index { return d.index }
 
-type discard struct{}
-
-func (discard) Record(tenants.UsageRecord) {}
-
 const model = "fake"
 
 func newRig(ctx context.Context) (r *rig, err error) {
@@ -118,7 +114,7 @@ func newRig(ctx context.Context) (r *rig, err error) {
 		return nil, err
 	}
 	r.stops = append(r.stops, func() { _ = tel.Shutdown() })
-	g, err := gateway.New(gateway.Options{Directory: directory{index}, Recorder: discard{}, Pool: p, Client: upstream, Telemetry: tel, Log: log,
+	g, err := gateway.New(gateway.Options{Directory: directory{index}, Recorder: gateway.AtEnd(func(tenants.UsageRecord) {}), Pool: p, Client: upstream, Telemetry: tel, Log: log,
 		Models: map[string]gateway.Model{model: {Pool: model, Named: true}}})
 	if err != nil {
 		return nil, err

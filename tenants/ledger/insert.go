@@ -84,10 +84,10 @@ func write(ctx context.Context, tx pgx.Tx, data []byte, epochs []string) (insert
 	if err != nil {
 		return 0, err
 	}
-	if late {
-		return inserted, tx.QueryRow(ctx, lateSQL).Scan(&inserted)
-	}
 	err = tx.QueryRow(ctx, moveSQL).Scan(&inserted)
+	if err == nil && late && inserted > 0 {
+		err = Recount(ctx, tx, epochs, false)
+	}
 	return inserted, err
 }
 
@@ -169,4 +169,18 @@ func (s *Store) forgetDays(err error) {
 		clear(s.days)
 		s.mu.Unlock()
 	}
+}
+
+// Sink writes a batch of rows, all or none. Store is one.
+type Sink interface {
+	Insert(context.Context, []tenants.UsageRecord) (Result, error)
+}
+
+// Stats are counts of a writer of rows since its start.
+type Stats struct {
+	Queued     int
+	Inserted   uint64
+	Duplicates uint64
+	Lost       uint64 // refused by the database for good
+	Failing    bool   // the last write failed
 }

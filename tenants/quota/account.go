@@ -26,6 +26,7 @@ type Account struct {
 	opts Options
 
 	mu     sync.Mutex
+	peers  int64 // gateways that share rates and slots
 	limits []Limit
 	states map[stateKey]*state
 	plans  map[planKey]*plan
@@ -171,10 +172,10 @@ func scale(share, to, from int64) int64 {
 }
 
 func (a *Account) newState(l Limit, key string, now time.Time) *state {
-	s := &state{limit: l, key: key, share: l.Max}
+	s := &state{limit: l, key: key, share: a.part(l.Max)}
 	switch l.Window {
 	case Minute:
-		s.bucket = newBucket(l.Max, l.burst(), now.UnixMicro())
+		s.bucket = newBucket(a.part(l.Max), a.part(l.burst()), now.UnixMicro())
 	case Day, Month:
 		s.wallets[0] = a.newWallet(&l, PeriodAt(l.Window, now))
 		s.wallets[1].period = noPeriod

@@ -11,6 +11,7 @@ import (
 type Book struct {
 	mu       sync.RWMutex
 	accounts map[string]*Account
+	peers    int
 }
 
 // TenantLimits is what an account is made of.
@@ -47,7 +48,20 @@ func (b *Book) Update(all map[string]TenantLimits, now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.accounts = next
+	for _, a := range next {
+		a.setPeers(b.peers)
+	}
 	return first
+}
+
+// SetPeers says how many gateways share the tenants' rates and slots.
+func (b *Book) SetPeers(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.peers = n
+	for _, a := range b.accounts {
+		a.setPeers(n)
+	}
 }
 
 func (b *Book) updated(tenant string, t TenantLimits, now time.Time) (*Account, error) {

@@ -77,6 +77,31 @@ type Share struct {
 	Burst   int64 // rates only
 }
 
+// setPeers says how many gateways share rates and slots. A counter that is new
+// here starts with an even part, at least 1, until the first share comes.
+func (a *Account) setPeers(n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.peers = int64(n)
+}
+
+func (a *Account) part(n int64) int64 {
+	if a.peers <= 1 || n == 0 {
+		return n
+	}
+	return max(n/a.peers, 1)
+}
+
+// WouldHave returns how many refusals shadow limits have not made.
+func (a *Account) WouldHave() (n uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.states {
+		n += s.wouldHave
+	}
+	return n
+}
+
 // ApplyShare sets this gateway's part of a limit. A raised rate starts from
 // the level it had. To keep the sum within the limit while shares move, lower
 // ones are applied one refresh before the others are raised.

@@ -1,0 +1,248 @@
+package admit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/cloud/gateway"
+	"github.com/weirhq/weir/tenants"
+	"github.com/weirhq/weir/tenants/fair"
+	"github.com/weirhq/weir/tenants/price"
+	"github.com/weirhq/weir/tenants/quota"
+)
+
+// grant is what one admitted request holds. Its methods are called by the
+// request's goroutine, one at a time.
+type grant struct {
+	a           *Admitter
+	account     *quota.Account // nil for a tenant that the snapshot does not limit
+	request     quota.Request
+	reservation quota.Reservation
+	price       tenants.Price
+	strict      bool
+	promptBytes int64
+	delivered   int64
+	overrun     bool // a top-up has failed: no more are tried
+
+	learner *learner
+	line    *line
+	item    fair.Item
+	turn    chan fair.Refusal // where it has to wait
+	going   bool              // guarded by the line's lock
+	ctx     context.Context
+}
+
+const (
+	// openOutput is the bound of an answer whose length neither the client nor
+	// the model's context bounds; longer answers are topped up.
+	openOutput = 4096
+	// maxLife ends a reservation whose owner forgot it: longer than all
+	// attempts of a request together.
+	maxLife = time.Hour
+)
+
+func (a *Admitter) newGrant(r *rules, w *gateway.Work, now time.Time) *grant {
+	g := &grant{a: a, account: a.book.Account(w.Identity.TenantID), strict: w.Identity.Tenant != nil && w.Identity.Tenant.Strict,
+		promptBytes: int64(w.PromptBytes), learner: a.learner(w.Pool)}
+	g.price, _ = r.prices.At(tenants.Cloud, w.Pool, now)
+	input, output := g.promptBytes, int64(w.MaxTokens)
+	_, context := a.o.Pool.Serves(w.Pool)
+	if output == 0 {
+		output = openOutput
+		if context > 0 {
+			output = int64(context)
+		}
+	}
+	if context > 0 {
+		output = min(output, int64(context))
+	}
+	choices := int64(max(w.Choices, 1))
+	bound, likely := g.learner.amounts(input, output)
+	bound.Output, likely.Output = bound.Output*choices, likely.Output*choices
+	for _, amount := range []*quota.Amount{&bound, &likely} {
+		amount.Requests = 1
+		if w.Escalated {
+			amount.Escalations = 1
+		}
+		g.setCost(amount)
+	}
+	g.request = quota.Request{Key: w.Identity.KeyID, Model: w.Pool, Tier: string(tenants.Cloud), Class: w.Class,
+		Amount: bound, Likely: likely, Deadline: now.Add(maxLife)}
+	return g
+}
+
+// setCost prices an amount's tokens, none of them cached.
+func (g *grant) setCost(a *quota.Amount) {
+	cost, err := price.Cost(g.price, price.Tokens{Input: a.Input, Output: a.Output})
+	if err != nil {
+		cost = 1 << 60 // beyond every budget
+	}
+	a.Cost = cost
+}
+
+// leaseWait bounds how long a request waits for a block of its budget.
+const leaseWait = 3 * time.Second
+
+// reserve commits the request's amounts to all its limits.
+func (g *grant) reserve(ctx context.Context, now time.Time) error {
+	until := now.Add(leaseWait)
+	v := g.account.Admit(&g.request, now, &g.reservation)
+	for v.Reason == quota.LeaseWanted && now.Before(until) {
+		err := g.a.agent.round(ctx, until)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		now = time.Now()
+		v = g.account.Admit(&g.request, now, &g.reservation)
+		if err != nil {
+			break // with the store away, once more is enough
+		}
+	}
+	if v.OK() {
+		return nil
+	}
+	g.a.meter.results.WithLabelValues(v.Reason.String()).Inc()
+	return g.refusal(v)
+}
+
+// Correct implements gateway.Grant.
+func (g *grant) Correct(promptTokens int) {
+	now := time.Now()
+	bound, likely := g.request.Amount, g.request.Likely
+	bound.Input, likely.Input = int64(promptTokens), int64(promptTokens)
+	g.setCost(&bound)
+	g.setCost(&likely)
+	if g.reservation.Correct(bound, likely, now) {
+		g.request.Amount, g.request.Likely = bound, likely
+	}
+	g.line.corrected(g, int64(promptTokens), now)
+}
+
+// topUpStep is how many tokens are reserved ahead when an answer outgrows its
+// reservation.
+const topUpStep = 64
+
+// Delivered implements gateway.Grant.
+func (g *grant) Delivered(tokens int) error {
+	g.delivered = int64(tokens)
+	if g.delivered <= g.request.Likely.Output || g.overrun || g.account == nil {
+		return nil
+	}
+	to := g.request.Amount
+	to.Input = g.request.Likely.Input
+	to.Output = g.delivered + topUpStep
+	g.setCost(&to)
+	v := g.topUp(to)
+	if v.OK() {
+		g.request.Likely.Output = to.Output
+		g.request.Amount.Output = max(g.request.Amount.Output, to.Output)
+		return nil
+	}
+	// A rate is owed what goes beyond it, and so is a budget of a tenant that
+	// prefers service.
+	g.overrun = true
+	if !g.strict || v.Window == quota.Minute {
+		return nil
+	}
+	return overrunError(v)
+}
+
+// topUp raises the reservation. A strict tenant's stream waits for a block of
+// its budget where it needs one.
+func (g *grant) topUp(to quota.Amount) quota.Verdict {
+	v := g.reservation.TopUp(to, time.Now())
+	if v.Reason != quota.LeaseWanted || !g.strict {
+		return v
+	}
+	if g.a.agent.round(g.ctx, time.Now().Add(leaseWait)) == nil {
+		v = g.reservation.TopUp(to, time.Now())
+	}
+	return v
+}
+
+// Settle implements gateway.Grant.
+func (g *grant) Settle(r tenants.UsageRecord) {
+	now := time.Now()
+	if r.AttemptID == "" {
+		g.reservation.Release(now)
+	} else {
+		g.reservation.Settle(quota.Amount{Input: r.InputTokens, Output: r.OutputTokens, Cost: r.CostNanoUSD}, now)
+	}
+	if r.Outcome == tenants.OutcomeOK && r.UsageSource == tenants.UsageUpstream {
+		g.learner.observe(g.promptBytes, r.InputTokens, r.OutputTokens)
+	}
+	g.line.leave(g, r.OutputTokens, now)
+}
+
+// SetHeaders implements gateway.Grant.
+func (g *grant) SetHeaders(h http.Header) {
+	if g.account != nil {
+		setHeaders(h, g.account, &g.request)
+	}
+}
+
+// learner guesses for one model.
+type learner struct {
+	mu sync.Mutex
+	quota.Estimator
+}
+
+func (a *Admitter) learner(model string) *learner {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.learners[model]
+	if l == nil {
+		l = new(learner)
+		a.learners[model] = l
+	}
+	return l
+}
+
+func (l *learner) amounts(promptBytes, maxOutput int64) (bound, likely quota.Amount) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	bound.Input, bound.Output = l.Bound(promptBytes, maxOutput)
+	likely.Input, likely.Output = l.Likely(promptBytes, maxOutput)
+	return bound, likely
+}
+
+func (l *learner) observe(promptBytes, input, output int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.Observe(promptBytes, input, output)
+}
+
+// queue stands in line for the model's pool.
+func (g *grant) queue(ctx context.Context, w *gateway.Work, class *tenants.Class) error {
+	g.ctx = ctx
+	g.line = g.a.lineOf(w.Pool)
+	g.item = fair.Item{Tenant: w.Identity.TenantID, Value: g, Weight: 1, Input: g.request.Likely.Input}
+	if t := w.Identity.Tenant; t != nil && t.Weight > 0 {
+		g.item.Weight = t.Weight
+	}
+	if class != nil {
+		g.item.Band = min(max(class.Band, 0), g.a.o.Queue.Bands-1)
+		g.item.Sheddable = class.Sheddable
+		g.item.MaxQueue = time.Duration(class.MaxQueueMillis) * time.Millisecond
+		if class.Weight > 0 {
+			g.item.Weight *= class.Weight
+		}
+		if class.TTFTMillis > 0 {
+			g.item.Deadline = w.Arrived.Add(time.Duration(class.TTFTMillis) * time.Millisecond)
+		}
+	}
+	r, err := g.line.enter(ctx, g)
+	switch {
+	case err != nil:
+		return err
+	case r == fair.Accepted:
+		return nil
+	case r == fair.BadItem:
+		return errors.New("admit: the fair queue refused an item as malformed")
+	}
+	g.a.meter.results.WithLabelValues(r.String()).Inc()
+	return g.turnedAway(r)
+}
