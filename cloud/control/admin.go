@@ -3,11 +3,12 @@ package control
 import (
 	"context"
 	"errors"
-	"net/http"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/tenants"
 	"github.com/weirhq/weir/tenants/store"
@@ -17,71 +18,102 @@ import (
 type access uint8
 
 const (
-	read     access = iota // every role; bound tokens see their tenant only
+	anyone   access = iota // no token at all
+	read                   // every role; bound tokens see their tenant only
 	manage                 // platform_admin, and tenant_admin for its own tenant
 	platform               // platform_admin
 )
 
-// adminRoute is one row of the admin API's table.
-type adminRoute struct {
-	method, path string
-	access       access
-	handle       func(*adminCall) error
-}
-
-func (c *Control) adminRoutes() []adminRoute {
-	return []adminRoute{
-		{http.MethodGet, "/tenants", read, c.listTenants},
-		{http.MethodPost, "/tenants", platform, c.createTenant},
-		{http.MethodPatch, "/tenants/:id", platform, c.updateTenant},
-		{http.MethodGet, "/keys", read, c.listKeys},
-		{http.MethodPost, "/keys", manage, c.createKey},
-		{http.MethodPost, "/keys/:id/rotate", manage, c.rotateKey},
-		{http.MethodPost, "/keys/:id/revoke", manage, c.revokeKey},
-		{http.MethodGet, "/join-tokens", read, c.listJoinTokens},
-		{http.MethodPost, "/join-tokens", manage, c.createJoinToken},
-		{http.MethodGet, "/devices", read, c.listDevices},
-		{http.MethodGet, "/usage", read, c.listUsage},
-		{http.MethodGet, "/models", read, c.listModels},
+// roles lists who has an access, for the API's description.
+func (a access) roles() []string {
+	switch a {
+	case read:
+		return []string{string(store.PlatformAdmin), string(store.TenantAdmin), string(store.Viewer)}
+	case manage:
+		return []string{string(store.PlatformAdmin), string(store.TenantAdmin)}
+	case platform:
+		return []string{string(store.PlatformAdmin)}
 	}
+	return nil
 }
 
-// adminCall is one request to the admin API with who makes it.
+func allowed(r store.AdminRole, a access) bool {
+	for _, may := range a.roles() {
+		if may == string(r) {
+			return true
+		}
+	}
+	return a == anyone
+}
+
+// adminCall is one request to the admin API with who makes it. Handlers see
+// the database through tx alone, which has the caller's rights.
 type adminCall struct {
 	*gin.Context
-	who store.AdminToken
-	ctx context.Context
+	who   store.AdminToken
+	ctx   context.Context
+	query map[string]string
+	tx    *store.Store
 }
 
-const callerKey = "weir.admin"
+func (a *adminCall) actor() store.Actor {
+	return store.Actor{ID: a.who.ID, Role: a.who.Role, TenantID: a.who.TenantID, RequestID: a.Writer.Header().Get(contract.HeaderRequestID)}
+}
 
 func (c *Control) registerAdmin(r gin.IRouter) {
+	open, closed := r.Group(""), r.Group("", c.authenticate)
 	for _, route := range c.adminRoutes() {
-		r.Handle(route.method, route.path, func(g *gin.Context) {
-			who, _ := g.MustGet(callerKey).(store.AdminToken)
-			if !allowed(who.Role, route.access) {
-				c.fail(g, forbidden("role", "the token's role does not allow this: it is "+string(who.Role)))
-				return
-			}
-			ctx, cancel := context.WithTimeout(g.Request.Context(), 2*callTimeout)
-			defer cancel()
-			if err := route.handle(&adminCall{g, who, ctx}); err != nil {
+		group := closed
+		if route.access == anyone {
+			group = open
+		}
+		group.Handle(route.method, route.path, func(g *gin.Context) {
+			if err := c.serveAdmin(g, route); err != nil {
 				c.fail(g, err)
 			}
 		})
 	}
 }
 
-func allowed(r store.AdminRole, a access) bool {
-	switch r {
-	case store.PlatformAdmin:
-		return true
-	case store.TenantAdmin:
-		return a == read || a == manage
-	case store.Viewer:
-		return a == read
+const callerKey = "weir.admin"
+
+func (c *Control) serveAdmin(g *gin.Context, r adminRoute) error {
+	who, _ := g.Value(callerKey).(store.AdminToken)
+	if !allowed(who.Role, r.access) {
+		return forbidden("role", "the token's role does not allow this: it is "+string(who.Role))
 	}
-	return false
+	for _, p := range g.Params {
+		if !isName(p.Value) { // nothing has such an id
+			return store.ErrNotFound
+		}
+	}
+	query, err := readQuery(g.Request.URL.RawQuery, r.params)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(g.Request.Context(), r.within())
+	defer cancel()
+	return r.serve(c, &adminCall{Context: g, who: who, ctx: ctx, query: query})
+}
+
+// exportTimeout bounds an export, which is as long as its rows.
+const exportTimeout = 10 * time.Minute
+
+func (r adminRoute) within() time.Duration {
+	if r.outType != "" {
+		return exportTimeout
+	}
+	return 2 * callTimeout
+}
+
+// isName accepts what ids and names of the API are made of.
+func isName(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 128
 }
 
 // authenticate lets only holders of an admin token through.
@@ -106,6 +138,7 @@ func (c *Control) authenticate(g *gin.Context) {
 	case err != nil:
 		c.fail(g, err)
 	default:
+		c.adminsUsed.note(who.ID, time.Now())
 		g.Set(callerKey, who)
 	}
 }
@@ -117,11 +150,21 @@ func noStore(g *gin.Context) { g.Writer.Header().Set("Cache-Control", "no-store"
 // caller may see it, else the caller's own. "" is all of them.
 func (a *adminCall) tenant(asked string) (string, error) {
 	own := a.who.TenantID
-	if own != "" && asked != "" && asked != own {
+	if own != "" && asked != "" && !strings.EqualFold(asked, own) {
 		return "", forbidden("other_tenant", "the token is for another tenant")
 	}
 	if asked == "" {
 		return own, nil
 	}
-	return asked, nil
+	return strings.ToLower(asked), nil
+}
+
+// page reads the parameters of a list.
+func (a *adminCall) page() (tenantID string, p store.Page, err error) {
+	if tenantID, err = a.tenant(a.query["tenant_id"]); err != nil {
+		return "", p, err
+	}
+	p.After = a.query["after"]
+	p.Limit, err = limit(a.query["limit"], 1)
+	return tenantID, p, err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/tenants"
 	"github.com/weirhq/weir/tenants/ledger"
+	"github.com/weirhq/weir/tenants/report"
 	"github.com/weirhq/weir/tenants/store"
 )
 
@@ -132,14 +133,29 @@ func asAPIError(err error) *openai.Error {
 		return openai.BadRequest(field.Field, openai.CodeInvalidValue, "%s: %s", field.Field, field.Problem)
 	case errors.Is(err, store.ErrNotFound):
 		return &openai.Error{Status: http.StatusNotFound, Type: openai.TypeNotFound, Code: "not_found", NoRetry: true, Message: "there is no such object"}
+	case errors.Is(err, store.ErrReplayDiffers):
+		return &openai.Error{Status: http.StatusUnprocessableEntity, Type: openai.TypeInvalidRequest, Code: "idempotency_key_reused",
+			Param: headerIdempotencyKey, NoRetry: true, Message: "the Idempotency-Key was used for a different request"}
+	case errors.Is(err, store.ErrLastAdmin):
+		return conflict("last_admin", store.ErrLastAdmin.Error())
+	case errors.Is(err, store.ErrInUse):
+		return conflict("in_use", "a key, a limit or a policy names it still")
+	case errors.Is(err, store.ErrNoAudit):
+		return openai.Internal(err)
+	case errors.Is(err, report.ErrTooMany):
+		return openai.BadRequest("bucket", openai.CodeInvalidValue, "%s", report.ErrTooMany)
+	case errors.Is(err, report.ErrBadCursor):
+		return openai.BadRequest("after", openai.CodeInvalidValue, "after is not a cursor of this list")
 	case errors.Is(err, store.ErrExists):
 		return &openai.Error{Status: http.StatusConflict, Type: openai.TypeInvalidRequest, Code: "exists", NoRetry: true, Message: "an object of that name exists already"}
 	case errors.Is(err, ledger.ErrBadRow):
 		return openai.BadRequest("rows", openai.CodeInvalidValue, "a row cannot be written to the ledger")
-	case errors.Is(err, ledger.ErrBadCursor):
-		return openai.BadRequest("after", openai.CodeInvalidValue, "after is not a cursor of this list")
 	}
 	e := openai.Unavailable("database_unavailable", 2*time.Second, "the database is away: try again")
 	e.Cause = err
 	return e
+}
+
+func conflict(code, message string) *openai.Error {
+	return &openai.Error{Status: http.StatusConflict, Type: openai.TypeInvalidRequest, Code: code, NoRetry: true, Message: message}
 }

@@ -55,6 +55,9 @@ type Control struct {
 	retained time.Time     // for keepHouse alone
 	seen     sightings     // devices
 	used     sightings     // keys
+	// adminsUsed collects when admin tokens were used.
+	adminsUsed sightings
+	sealer     sealer
 }
 
 // New opens the secrets and, if there is one, the snapshot of the last run. It
@@ -70,6 +73,9 @@ func New(o Options) (*Control, error) {
 		return nil, err
 	}
 	if c.signer, err = pki.OpenSnapshotKey(o.SecretsDir); err != nil {
+		return nil, err
+	}
+	if c.sealer, err = newSealer(c.signer); err != nil {
 		return nil, err
 	}
 	if o.DataDir == "" {

@@ -212,7 +212,9 @@ func (c *Control) tidy(ctx context.Context) error {
 		c.ledger.EnsureDays(ctx, now.Add(-24*time.Hour), now.Add(daysAhead*24*time.Hour)),
 		c.store.Seen(ctx, c.seen.take()),
 		c.store.KeysUsed(ctx, c.used.take()),
+		c.store.AdminTokensUsed(ctx, c.adminsUsed.take()),
 		c.store.SweepClaims(ctx),
+		c.store.SweepReplays(ctx),
 		c.retain(ctx, now),
 	)
 }

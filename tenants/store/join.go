@@ -35,9 +35,23 @@ type JoinToken struct {
 
 // NewJoinToken is a join token to be created.
 type NewJoinToken struct {
-	TenantID string
-	Name     string        // of the device to come
-	Life     time.Duration // up to MaxJoinLife
+	TenantID   string `json:"tenant_id" format:"uuid" doc:"needed unless the admin token is bound to a tenant"`
+	Name       string `json:"name" example:"kitchen" doc:"of the device to come"`
+	TTLSeconds *int64 `json:"ttl_seconds" example:"3600" doc:"default a day, at most 30"`
+}
+
+const defaultJoinLife = 24 * time.Hour
+
+func (n NewJoinToken) life() (time.Duration, error) {
+	const most = int64(MaxJoinLife / time.Second)
+	switch s := n.TTLSeconds; {
+	case s == nil:
+		return defaultJoinLife, nil
+	case *s < 1 || *s > most:
+		return 0, badField("ttl_seconds", "want 1 to %d", most)
+	default:
+		return time.Duration(*s) * time.Second, nil
+	}
 }
 
 const joinColumns = `id, tenant_id::text, name, created_at, expires_at, used_at, device_id::text`
@@ -54,8 +68,9 @@ func (s *Store) CreateJoinToken(ctx context.Context, n NewJoinToken, pin tenants
 	if err := checkTenant(n.TenantID); err != nil {
 		return JoinToken{}, tenants.JoinToken{}, err
 	}
-	if n.Life <= 0 || n.Life > MaxJoinLife {
-		return JoinToken{}, tenants.JoinToken{}, badField("ttl_seconds", "want 1 to %d", int(MaxJoinLife.Seconds()))
+	life, err := n.life()
+	if err != nil {
+		return JoinToken{}, tenants.JoinToken{}, err
 	}
 	if err := checkName("name", n.Name, false); err != nil {
 		return JoinToken{}, tenants.JoinToken{}, err
@@ -68,7 +83,7 @@ func (s *Store) CreateJoinToken(ctx context.Context, n NewJoinToken, pin tenants
 	j, err := one(ctx, s, "create join token", scanJoin,
 		`insert into weir.join_tokens (id, tenant_id, name, sha256, expires_at)
 		values ($1, $2, $3, $4, now() + $5::interval) returning `+joinColumns,
-		secret.ID, n.TenantID, n.Name, hash[:], n.Life)
+		secret.ID, n.TenantID, n.Name, hash[:], life)
 	return j, secret, err
 }
 

@@ -11,7 +11,7 @@ import (
 
 func joinToken(t *testing.T, s *Store, tenantID string) tenants.JoinToken {
 	t.Helper()
-	_, tok, err := s.CreateJoinToken(t.Context(), NewJoinToken{TenantID: tenantID, Name: "kitchen", Life: time.Hour}, tenants.Pin{1})
+	_, tok, err := s.CreateJoinToken(t.Context(), NewJoinToken{TenantID: tenantID, Name: "kitchen"}, tenants.Pin{1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,11 @@ func (p *Policy) check() error {
 	if err := checkTenant(p.TenantID); err != nil {
 		return err
 	}
+	if p.Class != "" {
+		if err := checkNames("class", []string{p.Class}); err != nil {
+			return err
+		}
+	}
 	if !slices.Contains(modes, p.Mode) {
 		return badField("mode", "want one of %s, or nothing", strings.Join(modes[1:], ", "))
 	}

@@ -64,6 +64,15 @@ func Open(url string) (*Store, error) {
 // Close ends all connections.
 func (s *Store) Close() { s.pool.Close() }
 
+// DB returns what the store's own statements run on: inside View and Edit
+// their transaction.
+func (s *Store) DB() Queryer { return s.db }
+
+// Queryer runs statements that return rows.
+type Queryer interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
 // Pool returns the connections, for the ledger.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 

@@ -133,7 +133,7 @@ func TestBadValuesNameTheField(t *testing.T) {
 		"models":        create(NewKey{TenantID: a.ID, Models: make([]string, 65)}),
 		"classes":       create(NewKey{TenantID: a.ID, Classes: []string{strings.Repeat("x", 129)}}),
 		"grace_seconds": third(s.RotateKey(t.Context(), "", "abcd", -1)),
-		"ttl_seconds":   third(s.CreateJoinToken(t.Context(), NewJoinToken{TenantID: a.ID}, tenants.Pin{})),
+		"ttl_seconds":   third(s.CreateJoinToken(t.Context(), NewJoinToken{TenantID: a.ID, TTLSeconds: new(int64)}, tenants.Pin{})),
 	} {
 		var fe *tenants.FieldError
 		if !errors.As(err, &fe) || fe.Field != want {

@@ -52,7 +52,7 @@ func checkTenant(id string) error {
 	if id == "" {
 		return badField("tenant_id", "missing")
 	}
-	if _, err := uuid.Parse(id); err != nil {
+	if _, err := uuid.Parse(id); err != nil || len(id) != 36 {
 		return badField("tenant_id", "want a UUID")
 	}
 	return nil

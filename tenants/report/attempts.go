@@ -1,0 +1,89 @@
+package report
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/tenants"
+)
+
+// ErrBadCursor says that a cursor is none of ours.
+var ErrBadCursor = errors.New("not a cursor of this list")
+
+// MaxAttempts bounds a page.
+const MaxAttempts = 1000
+
+const recordColumns = `attempt_id::text, operation_id::text, tenant_id::text, key_id, device_id::text, tier, model, class, outcome,
+	usage_source, input_tokens, cached_tokens, output_tokens, reasoning_tokens, price_version, cost_nanousd, started_at, ttft_us,
+	total_us, error_code, reason, node, node_epoch, attempt`
+
+// Attempts returns one page of a selection, newest first, and the cursor of
+// the next one; "" when there is none. The error wraps ErrBadCursor when after
+// is at fault.
+func Attempts(ctx context.Context, db DB, sel Selection, after string, limit int) ([]tenants.UsageRecord, string, error) {
+	if limit <= 0 || limit > MaxAttempts {
+		limit = MaxAttempts
+	}
+	var b binder
+	where := rowsBetween(b.bind(sel.From), b.bind(sel.To)) + sel.filter(&b) + sel.rowFilter(&b)
+	if after != "" {
+		at, id, err := readCursor(after)
+		if err != nil {
+			return nil, "", fmt.Errorf("list attempts: %w", err)
+		}
+		where += ` and (started_at, attempt_id) < (` + b.bind(at) + `, ` + b.bind(id) + `)`
+	}
+	got, err := db.Query(ctx, `select `+recordColumns+` from weir.usage_ledger where `+where+
+		` order by started_at desc, attempt_id desc limit `+b.bind(limit), b.args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list attempts: %w", err)
+	}
+	recs, err := pgx.CollectRows(got, scanRecord)
+	if err != nil {
+		return nil, "", fmt.Errorf("list attempts: %w", err)
+	}
+	next := ""
+	if len(recs) == limit {
+		next = cursorAfter(recs[limit-1])
+	}
+	return recs, next, nil
+}
+
+func scanRecord(row pgx.CollectableRow) (r tenants.UsageRecord, err error) {
+	err = row.Scan(&r.AttemptID, &r.OperationID, &r.TenantID, &r.KeyID, &r.DeviceID, &r.Tier, &r.Model, &r.Class, &r.Outcome,
+		&r.UsageSource, &r.InputTokens, &r.CachedTokens, &r.OutputTokens, &r.ReasoningTokens, &r.PriceVersion, &r.CostNanoUSD,
+		&r.StartedAt, &r.TTFTMicros, &r.TotalMicros, &r.ErrorCode, &r.Reason, &r.Node, &r.NodeEpoch, &r.Attempt)
+	r.StartedAt = r.StartedAt.UTC()
+	if r.DeviceID == uuid.Nil.String() {
+		r.DeviceID = ""
+	}
+	return r, err
+}
+
+func cursorAfter(r tenants.UsageRecord) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(r.StartedAt.Format(time.RFC3339Nano) + " " + r.AttemptID))
+}
+
+func readCursor(s string) (time.Time, uuid.UUID, error) {
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil {
+		return time.Time{}, uuid.Nil, ErrBadCursor
+	}
+	at, id, _ := strings.Cut(string(b), " ")
+	t, err := time.Parse(time.RFC3339Nano, at)
+	if err != nil {
+		return time.Time{}, uuid.Nil, ErrBadCursor
+	}
+	u, err := uuid.Parse(id)
+	if err != nil {
+		return time.Time{}, uuid.Nil, ErrBadCursor
+	}
+	return t, u, nil
+}
