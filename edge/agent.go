@@ -185,7 +185,8 @@ func newWorker(cfg Config, opt Options, log *slog.Logger) (*supervise.Worker, er
 			return nil, fmt.Errorf("find the weir binary: %w", err)
 		}
 	}
-	args := []string{"worker", "--model", cfg.Model, "--role", "mixed", "--listen", cfg.WorkerListen, "--name", workerName}
+	args := []string{"worker", "--model", cfg.Model, "--role", "mixed", "--listen", cfg.WorkerListen, "--name", workerName,
+		"--drain", cfg.Drain.String()}
 	if cfg.WorkerThreads > 0 {
 		args = append(args, "--threads", strconv.Itoa(cfg.WorkerThreads))
 	}
