@@ -18,7 +18,7 @@ const benchPrompt = 32
 // llama.cpp on the same file, one thread each.
 func BenchmarkDecode(b *testing.B) {
 	for _, name := range models.Names() {
-		own := load(b, moe.Options{Name: name, MaxSeqs: 32})
+		own := open(b, moe.Options{Name: name, MaxSeqs: 32})
 		other := llamatest.Load(b, llama.Options{Name: name, MaxSeqs: 32})
 		for _, n := range []int{1, 8, 32} {
 			b.Run(fmt.Sprintf("%s/batch=%d/moe", name, n), func(b *testing.B) { benchDecode(b, own, n) })
@@ -68,7 +68,7 @@ func benchDecode(b *testing.B, r engine.Runner, n int) {
 // BenchmarkPrefill steps 256 tokens of one sequence.
 func BenchmarkPrefill(b *testing.B) {
 	for _, name := range models.Names() {
-		b.Run(name+"/moe", func(b *testing.B) { benchPrefill(b, load(b, moe.Options{Name: name, MaxSeqs: 1})) })
+		b.Run(name+"/moe", func(b *testing.B) { benchPrefill(b, open(b, moe.Options{Name: name, MaxSeqs: 1})) })
 		b.Run(name+"/llama", func(b *testing.B) {
 			benchPrefill(b, llamatest.Load(b, llama.Options{Name: name, MaxSeqs: 1}))
 		})

@@ -18,7 +18,7 @@ func TestConformance(t *testing.T) {
 				if l.Context > 0 {
 					o.Context = l.Context
 				}
-				return load(t, o)
+				return open(t, o)
 			}
 			enginetest.Suite{Open: open, Exact: true}.Run(t)
 		})

@@ -35,7 +35,7 @@ func shuffled(t testing.TB, rng *rand.Rand, fleet plan.Fleet, layers, experts in
 // that differ, and wants the same bits.
 func TestSameBits(t *testing.T) {
 	cache := t.TempDir()
-	one := load(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 2, Shards: 1})
+	one := open(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 2, Shards: 1})
 	texts := prompts(t, one, 320+80*slow, "")
 	var want [][][]float32 // of each text, after the prompt and after each token of the answer
 	for _, tokens := range texts {
@@ -50,7 +50,7 @@ func TestSameBits(t *testing.T) {
 		"uneven, threads": {Placement: new(shuffled(t, rng, plan.Fleet{Slots: []int{3, 9, 0, 7}}, 6, 16)), Threads: 3},
 	} {
 		o.Name, o.CacheDir, o.MaxSeqs = "hub-cloud", cache, len(texts)
-		r := load(t, o)
+		r := open(t, o)
 		for i, got := range together(t, r, texts, want) {
 			for j := range want[i] {
 				if !slices.Equal(got[j], want[i][j]) {
@@ -108,8 +108,8 @@ func together(t *testing.T, r engine.Runner, texts [][]engine.Token, like [][][]
 // wants the answers of a runner that stays as it is.
 func TestMoveWhileGenerating(t *testing.T) {
 	cache := t.TempDir()
-	still := load(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 8})
-	moved := load(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 8, Threads: 2})
+	still := open(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 8})
+	moved := open(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 8, Threads: 2})
 	texts := prompts(t, still, 60*slow, "")
 	want := serve(t, still, texts, nil)
 	ctx, stop := context.WithCancel(context.Background())
@@ -141,11 +141,11 @@ func TestMoveWhileGenerating(t *testing.T) {
 // TestLoss takes a shard away in the middle of generation.
 func TestLoss(t *testing.T) {
 	cache := t.TempDir()
-	still := load(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 4})
+	still := open(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 4})
 	texts := prompts(t, still, 150*slow, "")
 	want := serve(t, still, texts, nil)
 	// 4 shards of 8: each expert twice, never both in one shard.
-	twice := load(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 4, Shards: 4, Slots: 8})
+	twice := open(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 4, Shards: 4, Slots: 8})
 	got := serve(t, twice, texts, func(step int) {
 		if step == 20 {
 			if err := twice.Lose(1); err != nil {
@@ -160,7 +160,7 @@ func TestLoss(t *testing.T) {
 		t.Errorf("shards %+v", s.Shards)
 	}
 
-	once := load(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 4, Shards: 4, Slots: 4})
+	once := open(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 4, Shards: 4, Slots: 4})
 	enginetest.Step(t, once, engine.Span{Tokens: texts[0][:5]})
 	if err := once.Lose(2); err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestNoAllocation(t *testing.T) {
 	if slow > 1 {
 		t.Skip("the race detector allocates")
 	}
-	r := load(t, moe.Options{Name: "hub-cloud", MaxSeqs: 2})
+	r := open(t, moe.Options{Name: "hub-cloud", MaxSeqs: 2})
 	enginetest.Step(t, r, engine.Span{Seq: 0, Tokens: make([]engine.Token, 33)}, engine.Span{Seq: 1, Tokens: make([]engine.Token, 34)})
 	tok := []engine.Token{70}
 	spans := []engine.Span{{Seq: 0, Pos: 33, Tokens: tok, Logits: true}, {Seq: 1, Pos: 34, Tokens: tok, Logits: true}}

@@ -27,7 +27,7 @@ func forge(kv []byte, set func(h []byte)) []byte {
 
 func TestKVForged(t *testing.T) {
 	cache := t.TempDir()
-	r := load(t, moe.Options{Name: "hub-edge", CacheDir: cache, MaxSeqs: 2, Context: 256})
+	r := open(t, moe.Options{Name: "hub-edge", CacheDir: cache, MaxSeqs: 2, Context: 256})
 	enginetest.Step(t, r, engine.Span{Tokens: []engine.Token{5, 6, 7}})
 	kv, err := r.ExportKV(nil, 0)
 	if err != nil {
@@ -44,7 +44,7 @@ func TestKVForged(t *testing.T) {
 			t.Errorf("%s: %d, %v", name, n, err)
 		}
 	}
-	other := load(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 1})
+	other := open(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 1})
 	if _, err := other.ImportKV(0, kv); !errors.Is(err, engine.ErrKVFormat) {
 		t.Errorf("KV of another model: %v", err)
 	}
@@ -71,7 +71,7 @@ func TestKVForged(t *testing.T) {
 // FuzzImportKV gives a runner any bytes, with right sums as well. It must
 // neither crash nor leave the sequence in use after an error.
 func FuzzImportKV(f *testing.F) {
-	r := load(f, moe.Options{Name: "hub-cloud", MaxSeqs: 2, Context: 128})
+	r := open(f, moe.Options{Name: "hub-cloud", MaxSeqs: 2, Context: 128})
 	enginetest.Step(f, r, engine.Span{Tokens: []engine.Token{5, 6, 7}})
 	kv, err := r.ExportKV(nil, 0)
 	if err != nil {

@@ -24,8 +24,8 @@ func TestLogitsEqualLlama(t *testing.T) {
 	for _, name := range models.Names() {
 		path := converted(t, name, gguf.F32)
 		other := openReference(t, path)
-		own := load(t, moe.Options{Path: path, Name: name, MaxSeqs: 1, Context: 512})
-		bundled := load(t, moe.Options{Name: name, MaxSeqs: 1})
+		own := open(t, moe.Options{Path: path, Name: name, MaxSeqs: 1, Context: 512})
+		bundled := open(t, moe.Options{Name: name, MaxSeqs: 1})
 		worst, rows := 0.0, 0
 		for _, tokens := range prompts(t, bundled, 160, "") {
 			pos := 0

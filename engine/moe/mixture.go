@@ -16,6 +16,7 @@ import (
 type mixture struct {
 	shape  shape
 	set    *shard.Set
+	watch  func(layer int, scores []float32) // nil: nobody does
 	gate   *gate.Gate
 	router *router // nil: as the model chooses
 	now    *shard.Map
@@ -42,7 +43,7 @@ func (r *Runner) mixture(o Options, f *file) error {
 	if err != nil {
 		return err
 	}
-	m := &mixture{shape: s, load: map[load.Phase]*load.Recorder{}}
+	m := &mixture{shape: s, watch: o.Scores, load: map[load.Phase]*load.Recorder{}}
 	if m.set, err = shard.New(shard.Options{Experts: f.experts, Placement: p, Copy: o.Copy}); err != nil {
 		return err
 	}
@@ -153,6 +154,9 @@ func (m *mixture) choose(l, i, seq int, prefill bool) {
 	scores = scores[:m.shape.experts]
 	for e := range scores {
 		scores[e] /= sum
+	}
+	if m.watch != nil {
+		m.watch(l, scores)
 	}
 	k := m.shape.topK
 	chosen := m.chosen[i*k : i*k : (i+1)*k]

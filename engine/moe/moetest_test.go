@@ -14,8 +14,8 @@ import (
 	"github.com/weirhq/weir/engine/moe"
 )
 
-// load loads a model for a test and closes it afterwards.
-func load(t testing.TB, o moe.Options) *moe.Runner {
+// open loads a model for a test and closes it afterwards.
+func open(t testing.TB, o moe.Options) *moe.Runner {
 	t.Helper()
 	if o.CacheDir == "" {
 		o.CacheDir = t.TempDir()

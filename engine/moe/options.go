@@ -47,6 +47,9 @@ type Options struct {
 	Gate []gate.Params
 	// GateHalfLife is how many tokens halve the router's counters; default 256.
 	GateHalfLife float64
+	// Scores is shown the gate scores of each token in each layer, to calibrate
+	// Gate on; it must not keep the slice.
+	Scores func(layer int, scores []float32)
 	// Balance moves experts by what is asked of them; nil leaves them alone.
 	Balance *Balance
 	// Copy carries weights from shard to shard; nil copies in memory.
