@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/tenants/lease"
@@ -37,7 +38,7 @@ type agent struct {
 	away     bool
 	demand   map[demandKey]float64 // smoothed
 	divided  bool                  // shares are in force
-	peers    int
+	peers    atomic.Int64
 	shareAt  time.Time
 	houseAt  time.Time
 	restored bool

@@ -34,12 +34,13 @@ var (
 	runningDesc = prometheus.NewDesc("weir_admission_running", "Requests let in and not yet settled.", []string{"model"}, nil)
 	waitingDesc = prometheus.NewDesc("weir_admission_waiting", "Requests in the fair queue.", []string{"model"}, nil)
 	openDesc    = prometheus.NewDesc("weir_admission_open_reservations", "Reservations that have not ended.", nil, nil)
+	peersDesc   = prometheus.NewDesc("weir_admission_gateways", "Gateways that share rates, this one included; 0 without a store.", nil, nil)
 	shadowDesc  = prometheus.NewDesc("weir_admission_shadow_refusals", "Refusals that shadow limits have not made.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (queues) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{runningDesc, waitingDesc, openDesc, shadowDesc} {
+	for _, d := range []*prometheus.Desc{runningDesc, waitingDesc, openDesc, shadowDesc, peersDesc} {
 		ch <- d
 	}
 }
@@ -67,4 +68,5 @@ func (q queues) Collect(ch chan<- prometheus.Metric) {
 	})
 	gauge(openDesc, float64(open))
 	gauge(shadowDesc, float64(shadow))
+	gauge(peersDesc, float64(q.a.agent.peers.Load()))
 }

@@ -19,8 +19,7 @@ func (g *agent) share(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if peers != g.peers {
-		g.peers = peers
+	if g.peers.Swap(int64(peers)) != int64(peers) {
 		g.a.book.SetPeers(peers)
 	}
 	demands := g.demands()

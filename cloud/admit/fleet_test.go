@@ -1,0 +1,364 @@
+package admit_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weirhq/weir/cloud"
+	"github.com/weirhq/weir/engine/fake"
+	"github.com/weirhq/weir/internal/cli"
+	"github.com/weirhq/weir/internal/testpg"
+	"github.com/weirhq/weir/migrations"
+	"github.com/weirhq/weir/tenants"
+)
+
+// asGateway makes the test binary a gateway process.
+const asGateway = "WEIR_TEST_AS_GATEWAY"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asGateway) != "" {
+		env := cli.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
+		os.Exit(cli.Main(context.Background(), env, []cli.Command{cloud.Command()}, os.Args[1:]))
+	}
+	os.Exit(testpg.Run(m))
+}
+
+// fleet is some gateway processes on one database, before one fake engine.
+type fleet struct {
+	t       *testing.T
+	url     string // of the database
+	db      *pgxpool.Pool
+	engine  *httptest.Server
+	secrets string
+	nodes   []*node
+	tenant  string
+	key     string
+	keyID   string
+	client  *http.Client
+}
+
+// node is one gateway: its place on disk outlives its processes.
+type node struct {
+	f        *fleet
+	api, ops string
+	dir      string
+	log      *logBuffer
+	cmd      *exec.Cmd
+	done     chan struct{}
+}
+
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// limit is a row of weir.limits.
+type limit struct {
+	kind, window string
+	max          int64
+	burst        int64
+	shadow       bool
+	key          string
+}
+
+// newFleet starts n gateways for one tenant with limits.
+func newFleet(t *testing.T, url string, n int, engine fake.Options, strict bool, limits ...limit) *fleet {
+	t.Helper()
+	if err := migrations.Up(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	db, err := pgxpool.New(context.Background(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	engine.Model = "m"
+	f := &fleet{t: t, url: url, db: db, engine: httptest.NewServer(fake.New(engine)), secrets: t.TempDir(),
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
+	t.Cleanup(f.engine.Close)
+	t.Cleanup(f.client.CloseIdleConnections)
+	f.tenant = uuid.NewString()
+	f.exec(`insert into weir.tenants (id, name, strict) values ($1, $2, $3)`, f.tenant, "t-"+f.tenant, strict)
+	f.keyID, f.key = f.newKey()
+	for i, l := range limits {
+		key := any(nil)
+		if l.key != "" {
+			key = l.key
+		}
+		f.exec(`insert into weir.limits (id, tenant_id, key_id, kind, window_, limit_, burst, shadow) values ($1, $2, $3, $4, $5, $6, $7, $8)`,
+			fmt.Sprintf("%s-%d", f.tenant[:8], i), f.tenant, key, l.kind, l.window, l.max, l.burst, l.shadow)
+	}
+	f.exec(`insert into weir.prices (tier, model, effective_from, input, cached_input, output) values ('cloud', 'm', '2000-01-01Z', 100000, 25000, 400000)
+		on conflict do nothing`)
+	for range n {
+		f.addNode()
+	}
+	for _, n := range f.nodes {
+		n.awaitReady()
+	}
+	if n > 1 {
+		f.awaitPeers(n)
+	}
+	return f
+}
+
+func (f *fleet) newKey() (id, key string) {
+	k, err := tenants.MintKey()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	sum := tenants.HashSecret(k.Secret)
+	f.exec(`insert into weir.api_keys (id, tenant_id, sha256) values ($1, $2, $3)`, k.ID, f.tenant, sum[:])
+	return k.ID, k.Reveal()
+}
+
+func (f *fleet) exec(sql string, args ...any) {
+	f.t.Helper()
+	if _, err := f.db.Exec(context.Background(), sql, args...); err != nil {
+		f.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func (f *fleet) number(sql string, args ...any) (n int64) {
+	f.t.Helper()
+	if err := f.db.QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
+		f.t.Fatalf("%s: %v", sql, err)
+	}
+	return n
+}
+
+// addNode makes a node and starts its first process.
+func (f *fleet) addNode() *node {
+	f.t.Helper()
+	addrs := freePorts(f.t, 3)
+	n := &node{f: f, api: addrs[0], ops: addrs[2], dir: f.t.TempDir(), log: &logBuffer{}}
+	conf := fmt.Sprintf("cloud:\n  name: gw%d\n  listen: %s\n  tls_listen: %s\n  ops_listen: %s\n  secrets_dir: %s\n  data_dir: %s\n"+
+		"  probe_interval: 100ms\n  drain: 2s\n  instances: [{name: e, url: %q, model: m, role: mixed}]\n",
+		len(f.nodes), addrs[0], addrs[1], addrs[2], f.secrets, filepath.Join(n.dir, "data"), f.engine.URL)
+	if err := os.WriteFile(filepath.Join(n.dir, "c.yaml"), []byte(conf), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	f.nodes = append(f.nodes, n)
+	n.start()
+	if len(f.nodes) == 1 {
+		n.awaitReady() // it makes the secrets that the others read
+	}
+	f.t.Cleanup(n.kill)
+	f.t.Cleanup(func() {
+		if f.t.Failed() {
+			text := n.log.String()
+			f.t.Logf("log of %s:\n%s", n.api, text[max(0, len(text)-4000):])
+		}
+	})
+	return n
+}
+
+func (n *node) start() {
+	n.f.t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		n.f.t.Fatal(err)
+	}
+	n.cmd = exec.Command(exe, "cloud", "--config", filepath.Join(n.dir, "c.yaml"), "--log-level", "warn")
+	n.cmd.Env = append(os.Environ(), asGateway+"=1", "WEIR_DATABASE_URL="+n.f.url)
+	n.cmd.Stdout, n.cmd.Stderr = n.log, n.log
+	if err := n.cmd.Start(); err != nil {
+		n.f.t.Fatal(err)
+	}
+	cmd, done := n.cmd, make(chan struct{})
+	n.done = done
+	go func() { _ = cmd.Wait(); close(done) }()
+}
+
+// kill is kill -9.
+func (n *node) kill() {
+	_ = n.cmd.Process.Kill()
+	<-n.done
+}
+
+// end lets the process drain.
+func (n *node) end() {
+	n.f.t.Helper()
+	_ = n.cmd.Process.Signal(os.Interrupt)
+	select {
+	case <-n.done:
+	case <-time.After(20 * time.Second):
+		n.f.t.Fatal("a gateway does not end")
+	}
+}
+
+func (n *node) status() string {
+	resp, err := n.f.client.Get("http://" + n.ops + "/readyz")
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	var h struct {
+		Status string `json:"status"`
+		Ready  int    `json:"instances_ready"`
+	}
+	if json.NewDecoder(resp.Body).Decode(&h) != nil || h.Ready == 0 {
+		return "no instance"
+	}
+	return h.Status
+}
+
+func (n *node) awaitReady() {
+	n.f.t.Helper()
+	eventually(n.f.t, "a gateway is ready", func() bool { return n.status() == "ready" })
+	eventually(n.f.t, "the key is known", func() bool {
+		req, _ := http.NewRequest(http.MethodGet, "http://"+n.api+"/v1/models", nil)
+		req.Header.Set("Authorization", "Bearer "+n.f.key)
+		resp, err := n.f.client.Do(req)
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+}
+
+// awaitPeers waits until all know of all.
+func (f *fleet) awaitPeers(n int) {
+	f.t.Helper()
+	for _, node := range f.nodes {
+		eventually(f.t, "a gateway knows the others", func() bool { return node.metric("weir_admission_gateways") == fmt.Sprint(n) })
+	}
+}
+
+// metric returns the value of a metric without labels.
+func (n *node) metric(name string) string {
+	resp, err := n.f.client.Get("http://" + n.ops + "/metrics")
+	if err != nil {
+		return ""
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(resp.Body)
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, name+" "); ok {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(60 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func freePorts(t *testing.T, n int) (out []string) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		out = append(out, l.Addr().String())
+	}
+	return out
+}
+
+// reply is an answer that was read to its end, or the error that cut it.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+	err    error
+}
+
+func (r reply) code() string {
+	var e struct{ Error struct{ Code string } }
+	_ = json.Unmarshal([]byte(r.body), &e)
+	return e.Error.Code
+}
+
+const hi = `"messages":[{"role":"user","content":"turn on the light"}]`
+
+// ask sends one chat request. more is further members of the body.
+func (n *node) ask(ctx context.Context, more string) reply {
+	return n.askAs(ctx, n.f.key, more)
+}
+
+func (n *node) askAs(ctx context.Context, key, more string) reply {
+	body := `{"model":"m",` + hi + more + `}`
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+n.api+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		return reply{err: err}
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+key)
+	resp, err := n.f.client.Do(req)
+	if err != nil {
+		return reply{err: err}
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return reply{resp.StatusCode, resp.Header, string(b), err}
+}
+
+// parallel sends n requests at once, in turn to the nodes, and counts statuses.
+func (f *fleet) parallel(n int, more string) map[int]int {
+	got := make(chan int, n)
+	for i := range n {
+		go func() { got <- f.nodes[i%len(f.nodes)].ask(context.Background(), more).status }()
+	}
+	out := map[int]int{}
+	for range n {
+		out[<-got]++
+	}
+	return out
+}
+
+// used is what the store counts for the fleet's budgets: reports of the living
+// and what was counted for the dead.
+func (f *fleet) used(kind string) int64 {
+	return f.number(`select coalesce(sum(b.closed), 0) + coalesce((select sum(l.used) from weir.budget_leases l
+		join weir.budgets c using (tenant_id, limit_id, key_id, window_, period) where c.tenant_id = $1 and c.kind = $2 and not l.final), 0)
+		from weir.budgets b where b.tenant_id = $1 and b.kind = $2`, f.tenant, kind)
+}
+
+// ledgered is what the ledger says of the same.
+func (f *fleet) ledgered(expr string) int64 {
+	return f.number(`select coalesce(sum(`+expr+`), 0) from weir.usage_ledger where tenant_id = $1`, f.tenant)
+}
+
+// reserved is what gateways have reported as reserved.
+func (f *fleet) reserved() int64 {
+	return f.number(`select coalesce(sum(reserved), 0) from weir.budget_leases where tenant_id = $1 and not final`, f.tenant)
+}
