@@ -53,13 +53,16 @@ func (c *run) hook(ctx context.Context, s Stage) bool {
 	return c.e.o.Hook != nil && c.e.o.Hook(ctx, s, c.call, c.w)
 }
 
-type notFound struct{ error }
+// notFound is the name of a model that is not served.
+type notFound string
+
+func (n notFound) Error() string { return fmt.Sprintf("The model `%s` does not exist.", string(n)) }
 
 func (c *run) check() error {
 	o := &c.e.o
 	switch {
 	case c.q.Model != o.Model:
-		return notFound{fmt.Errorf("The model `%s` does not exist.", c.q.Model)}
+		return notFound(c.q.Model)
 	case c.q.tokens >= o.Context:
 		return &badRequest{"input_tokens", fmt.Sprintf("This model's maximum context length is %d tokens, the prompt has %d.", o.Context, c.q.tokens)}
 	}

@@ -18,8 +18,8 @@ import (
 )
 
 // handshake connects the two ends, sends one byte each way and returns the
-// client's error, the server's view of the client, and what the server read.
-func handshake(t *testing.T, server, client *tls.Config) (error, Peer, int) {
+// server's view of the client, what the server read, and the client's error.
+func handshake(t *testing.T, server, client *tls.Config) (Peer, int, error) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -60,7 +60,7 @@ func handshake(t *testing.T, server, client *tls.Config) (error, Peer, int) {
 		return err
 	}()
 	r := <-done
-	return err, r.peer, r.n
+	return r.peer, r.n, err
 }
 
 func holder(t *testing.T, a *Authority, s Spec) *Static {
@@ -105,7 +105,7 @@ func TestRolesOnTheWire(t *testing.T) {
 		{"KV peer of another authority", kv, RoleClientConfig(work, stranger.Pool(), RoleWorker), Peer{}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			err, peer, n := handshake(t, tc.server, tc.client)
+			peer, n, err := handshake(t, tc.server, tc.client)
 			if (err == nil) != tc.ok || (n == 1) != tc.ok {
 				t.Fatalf("err %v, server read %d bytes, want ok=%v", err, n, tc.ok)
 			}
@@ -124,7 +124,7 @@ func TestDeviceIsNoServer(t *testing.T) {
 		"role":   RoleClientConfig(nil, a.Pool(), RoleEdge),
 		"client": ClientConfig(nil, a.Pool()),
 	} {
-		if err, _, n := handshake(t, impostor, c); err == nil || n != 0 {
+		if _, n, err := handshake(t, impostor, c); err == nil || n != 0 {
 			t.Errorf("%s: a device's certificate served: %v, %d bytes", name, err, n)
 		}
 	}
@@ -150,7 +150,7 @@ func TestJoinSendsNothingToAnImpostor(t *testing.T) {
 		{"no name", holder(t, a, gw), "", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			err, _, n := handshake(t, ServerConfig(tc.server, a.Pool()), JoinConfig(a.Pin(), tc.host))
+			_, n, err := handshake(t, ServerConfig(tc.server, a.Pool()), JoinConfig(a.Pin(), tc.host))
 			if (err == nil) != tc.ok || (n == 1) != tc.ok {
 				t.Fatalf("err %v, server read %d bytes", err, n)
 			}
@@ -164,7 +164,7 @@ func TestExpiredDeviceIsRefused(t *testing.T) {
 	b.now = func() time.Time { return time.Now().Add(-48 * time.Hour) }
 	old := holder(t, &b, Spec{Peer: device, Life: time.Hour})
 	server := ServerConfig(holder(t, a, worker("w")), a.Pool())
-	if err, _, n := handshake(t, server, ClientConfig(old, a.Pool())); err == nil || n != 0 {
+	if _, n, err := handshake(t, server, ClientConfig(old, a.Pool())); err == nil || n != 0 {
 		t.Fatalf("accepted: %v", err)
 	}
 }
@@ -190,7 +190,7 @@ func TestCommandIssuesUsableFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err, _, _ := handshake(t, MutualConfig(h, pool, RoleWorker), ClientConfig(h, pool, RoleWorker)); err != nil {
+	if _, _, err := handshake(t, MutualConfig(h, pool, RoleWorker), ClientConfig(h, pool, RoleWorker)); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{

@@ -89,7 +89,7 @@ func startShared() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.admin(`create database weir_template`); err == nil {
+	if err = s.admin(`create database weir_template`); err == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 		defer cancel()
 		err = migrations.Up(ctx, s.database("weir_template"))

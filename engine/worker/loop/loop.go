@@ -50,7 +50,6 @@ type Loop struct {
 	spans   []batch.Span
 	feed    []engine.Span
 	scratch sample.Scratch
-	shown   []byte
 	badRow  int  // failed steps in a row
 	hold    bool // nobody is admitted until a sequence is freed
 }
