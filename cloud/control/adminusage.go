@@ -1,6 +1,8 @@
 package control
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -103,7 +105,7 @@ func getUsage(a *adminCall) (usageAnswer, error) {
 	if err != nil {
 		return u, err
 	}
-	u, err = sumUp(a, sel, g, now)
+	u, err = sumUp(a.ctx, a.tx.DB(), sel, g, now)
 	if err != nil || n == 0 {
 		return u, err
 	}
@@ -111,9 +113,9 @@ func getUsage(a *adminCall) (usageAnswer, error) {
 	return u, err
 }
 
-func sumUp(a *adminCall, sel report.Selection, g report.Grouping, now time.Time) (usageAnswer, error) {
+func sumUp(ctx context.Context, db report.DB, sel report.Selection, g report.Grouping, now time.Time) (usageAnswer, error) {
 	u := usageAnswer{From: sel.From, To: sel.To, Rows: []tenants.UsageRecord{}}
-	groups, err := report.Sum(a.ctx, a.tx.DB(), sel, g, now)
+	groups, err := report.Sum(ctx, db, sel, g, now)
 	if err != nil {
 		return u, err
 	}
@@ -132,30 +134,12 @@ func exportAttempts(c *Control, a *adminCall) error {
 	if err != nil {
 		return err
 	}
-	return c.store.View(a.ctx, a.actor(), func(tx *store.Store) error {
-		var out *report.CSV
-		for after := ""; ; {
-			recs, next, err := report.Attempts(a.ctx, tx.DB(), sel, after, report.MaxAttempts)
-			if out == nil {
-				if err != nil {
-					return err
-				}
-				out = a.startCSV("usage.csv")
-				_ = out.AttemptHeader() // errors of the writer stay until Flush
-			}
-			if err != nil { // half a file must not look like a whole one
-				c.o.Log.Warn("usage export broke off", "error", err)
-				panic(http.ErrAbortHandler)
-			}
-			for _, r := range recs {
-				_ = out.Attempt(r)
-			}
-			if err := out.Flush(); err != nil || next == "" {
-				return nil // done, or the client is gone
-			}
-			after = next
-		}
-	})
+	err = c.exportRows(a.ctx, a.actor(), sel, func() io.Writer { return a.startCSV("usage.csv") })
+	if err != nil && a.Writer.Written() { // half a file must not look like a whole one
+		c.o.Log.Warn("usage export broke off", "error", err)
+		panic(http.ErrAbortHandler)
+	}
+	return err
 }
 
 func exportSums(c *Control, a *adminCall) error {
@@ -173,17 +157,17 @@ func exportSums(c *Control, a *adminCall) error {
 		if err != nil {
 			return err
 		}
-		out := a.startCSV("usage-sums.csv")
+		out := report.NewCSV(a.startCSV("usage-sums.csv"))
 		_ = out.Groups(groups)
 		_ = out.Flush() // the client may be gone
 		return nil
 	})
 }
 
-func (a *adminCall) startCSV(name string) *report.CSV {
+func (a *adminCall) startCSV(name string) io.Writer {
 	h := a.Writer.Header()
 	h.Set("Content-Type", "text/csv; charset=utf-8")
 	h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	a.Writer.WriteHeader(http.StatusOK)
-	return report.NewCSV(a.Writer)
+	return a.Writer
 }

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"context"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
@@ -135,11 +134,6 @@ func (c *Control) Rows() *rows.Recorder { return c.rows }
 
 // Leases returns the store of budget leases and shares of rates.
 func (c *Control) Leases() *lease.Store { return c.leases }
-
-// Usage answers GET /v1/usage with a ledger.Report.
-func (c *Control) Usage(ctx context.Context, q gateway.UsageQuery) (any, error) {
-	return c.ledger.Usage(ctx, ledger.Query{TenantID: q.TenantID, KeyID: q.KeyID, From: q.From, To: q.To, Limit: q.Limit})
-}
 
 // keptFile is the snapshot of the last run, signed like those for devices:
 // whoever can write files here must not be able to add a key.

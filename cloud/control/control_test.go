@@ -73,7 +73,7 @@ func TestRecordedRowsReachTheLedger(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, ok := got.(ledger.Report); !ok || len(r.Rows) != 1 || r.Totals.InputTokens != 5 {
+	if r, ok := got.(ownUsage); !ok || len(r.Rows) != 1 || r.Totals.InputTokens != 5 {
 		t.Errorf("got %+v", got)
 	}
 	var seen ledger.Report

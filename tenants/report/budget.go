@@ -21,7 +21,15 @@ type LimitUse struct {
 	Shadow    bool                `json:"shadow,omitempty"`
 	Used      *int64              `json:"used" doc:"settled in this period; null where it is not counted by period"`
 	Remaining *int64              `json:"remaining" doc:"never below 0"`
-	ResetAt   *time.Time          `json:"reset_at" doc:"when the period ends"`
+	ResetAt   *time.Time          `json:"reset_at" doc:"when the period ends, or the rate's bucket is full"`
+}
+
+// Now sets what a gateway knows of a rate or of slots: its own share.
+func (u *LimitUse) Now(remaining int64, reset time.Time) {
+	u.Remaining = &remaining
+	if u.Window == tenants.PerMinute {
+		u.ResetAt = &reset
+	}
 }
 
 // Limits tells how those limits of a tenant stand that apply to a key. With
