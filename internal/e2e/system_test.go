@@ -122,7 +122,10 @@ func own(t *testing.T) *system {
 	return s
 }
 
-func start(dir string, args ...string) (*system, error) {
+func start(dir string, args ...string) (*system, error) { return startWith(dir, nil, args...) }
+
+// startWith is start with additions to the environment.
+func startWith(dir string, env []string, args ...string) (*system, error) {
 	bin, err := binary()
 	if err != nil {
 		return nil, err
@@ -136,6 +139,7 @@ func start(dir string, args ...string) (*system, error) {
 	s := &system{base: base, out: &lockedBuffer{}, done: make(chan struct{})}
 	s.cmd = exec.Command(bin, append([]string{"up", "--data", filepath.Join(dir, "data"), "--listen-base", fmt.Sprint(base), "--ready-file", readyFile}, args...)...)
 	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
+	s.cmd.Env = append(os.Environ(), env...)
 	s.cmd.WaitDelay = time.Second
 	began := time.Now()
 	if err := s.cmd.Start(); err != nil {

@@ -19,6 +19,11 @@ const (
 	runners     = 3 // two cloud workers and the edge's own
 )
 
+// maxSeqs times the bundled model's context is the worker's default KV cache,
+// so that every sequence gets a buffer of its own: twice as fast as a shared
+// one with many sequences, and free of their influence.
+const maxSeqs = 16
+
 // threads is what each runner gets: ggml's threads spin at barriers, so
 // runners must not compete for cores.
 func threads() int { return max(1, runtime.NumCPU()/runners) }
@@ -65,7 +70,7 @@ func (l layout) joinToken() string { return l.path("edge", "join-token") }
 func (l layout) worker(name, role string, port int, libDir string) section {
 	certs := l.path("secrets", name)
 	return section{"worker": section{
-		"name": name, "model": cloudModel, "role": role, "listen": l.addr(port), "threads": threads(), "lib": libDir, "drain": drain,
+		"name": name, "model": cloudModel, "role": role, "max_seqs": maxSeqs, "listen": l.addr(port), "threads": threads(), "lib": libDir, "drain": drain,
 		"tls_cert": certs + "/" + pki.CertFile, "tls_key": certs + "/" + pki.KeyFile, "tls_ca": certs + "/" + pki.CAFile,
 	}}
 }
