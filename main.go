@@ -16,6 +16,7 @@ import (
 	"github.com/weirhq/weir/engine/install"
 	"github.com/weirhq/weir/engine/worker"
 	"github.com/weirhq/weir/experts"
+	"github.com/weirhq/weir/internal/admincli"
 	"github.com/weirhq/weir/internal/bench"
 	"github.com/weirhq/weir/internal/chat"
 	"github.com/weirhq/weir/internal/cli"
@@ -44,7 +45,7 @@ func suites() []bench.Suite {
 }
 
 func commands() []cli.Command {
-	return []cli.Command{
+	return append([]cli.Command{
 		up.Command(),
 		chat.Command(),
 		evaluate.Command(),
@@ -61,7 +62,7 @@ func commands() []cli.Command {
 		bench.Command(suites()),
 		pki.PKICommand(),
 		pgcluster.GuardCommand(),
-	}
+	}, admincli.Commands()...)
 }
 
 func main() {
