@@ -112,7 +112,7 @@ func (a *agent) assemble(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
-	if a.report, err = report.New(report.Options{Cloud: a.link, Path: a.cfg.usageFile(), Log: a.log}); err != nil {
+	if a.report, err = report.New(report.Options{Cloud: a.link, Dir: a.cfg.usageDir(), Log: a.log}); err != nil {
 		return err
 	}
 	return a.makeAPI()

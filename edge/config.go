@@ -95,7 +95,7 @@ func (c *Config) modelName() string {
 // Files of the data directory.
 func (c *Config) identityDir() string  { return filepath.Join(c.DataDir, "identity") }
 func (c *Config) snapshotFile() string { return filepath.Join(c.DataDir, "snapshot.json") }
-func (c *Config) usageFile() string    { return filepath.Join(c.DataDir, "usage-pending.json") }
+func (c *Config) usageDir() string     { return filepath.Join(c.DataDir, "usage") }
 
 func loopback(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)

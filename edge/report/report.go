@@ -1,7 +1,7 @@
-// Package report sends an edge node's usage rows to the cloud in batches. The
-// queue is bounded and in memory; rows left at a clean stop are kept in a
-// file. The cloud drops rows that it has seen, so a batch is sent again
-// whenever its answer was lost.
+// Package report keeps an edge node's usage rows on disk, in the files of
+// tenants/spool, and sends them to the cloud in batches. A row is safe from the
+// process's death when Record returns. The cloud drops rows that it has seen,
+// so a batch is sent again whenever its answer was lost.
 package report
 
 import (
@@ -10,17 +10,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net/http"
-	"os"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/edge/uplink"
 	"github.com/weirhq/weir/internal/openai"
-	"github.com/weirhq/weir/internal/pki"
 	"github.com/weirhq/weir/tenants"
+	"github.com/weirhq/weir/tenants/spool"
 )
 
 // PathUsage is where a device reports usage.
@@ -34,8 +32,8 @@ type Cloud interface {
 // Options configure a Reporter. Zero values take the defaults named.
 type Options struct {
 	Cloud    Cloud
-	Path     string        // file for rows left at a stop; "" keeps none
-	Capacity int           // rows in memory: 20,000
+	Dir      string        // of the rows that wait; of this process alone
+	MaxBytes int64         // of them, about 250 a row: 64 MiB
 	Batch    int           // rows in one request: 500
 	Every    time.Duration // between requests: 1 s
 	Log      *slog.Logger
@@ -43,20 +41,17 @@ type Options struct {
 
 // Reporter is safe for concurrent use.
 type Reporter struct {
-	opt  Options
-	wake chan struct{}
-
-	mu       sync.Mutex
-	rows     []tenants.UsageRow
-	dropped  uint64
-	rejected uint64
-	sent     uint64
+	opt                     Options
+	spool                   *spool.Spool
+	sent, rejected, dropped atomic.Uint64
 }
 
-// New returns a Reporter that holds the rows of the last clean stop.
+const segmentBytes = 1 << 20
+
+// New opens the directory, with the rows that wait there. Run gives it up.
 func New(opt Options) (*Reporter, error) {
-	if opt.Capacity <= 0 {
-		opt.Capacity = 20_000
+	if opt.MaxBytes <= 0 {
+		opt.MaxBytes = 64 << 20
 	}
 	if opt.Batch <= 0 || opt.Batch > tenants.MaxUsageRows {
 		opt.Batch = 500
@@ -64,48 +59,38 @@ func New(opt Options) (*Reporter, error) {
 	if opt.Every <= 0 {
 		opt.Every = time.Second
 	}
-	r := &Reporter{opt: opt, wake: make(chan struct{}, 1)}
-	return r, r.load()
+	s, err := spool.Open(spool.Options{Dir: opt.Dir, SegmentBytes: segmentBytes, MaxBytes: max(opt.MaxBytes, 3*segmentBytes), Log: opt.Log})
+	if err != nil {
+		return nil, fmt.Errorf("usage rows: %w", err)
+	}
+	return &Reporter{opt: opt, spool: s}, nil
 }
 
-// Record queues the row of one attempt. When the queue is full the oldest row
-// is lost and counted.
+// Record writes down the row of one attempt. When the files are full the row
+// is lost, and counted: the node goes on serving.
 func (r *Reporter) Record(rec tenants.UsageRecord) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.rows) >= r.opt.Capacity {
-		r.rows = r.rows[1:]
-		r.dropped++
-	}
-	r.rows = append(r.rows, rec.Row())
-	if len(r.rows) >= r.opt.Batch {
-		select {
-		case r.wake <- struct{}{}:
-		default:
-		}
+	if err := r.spool.Append(&rec); err != nil {
+		r.dropped.Add(1)
+		r.opt.Log.Error("usage row is lost", "attempt", rec.AttemptID, "err", err)
 	}
 }
 
-// Counts are a Reporter's totals since it started.
+// Counts are rows that wait, and totals since the start.
 type Counts struct{ Queued, Sent, Rejected, Dropped uint64 }
 
 // Counts returns the totals now.
 func (r *Reporter) Counts() Counts {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return Counts{uint64(len(r.rows)), r.sent, r.rejected, r.dropped}
+	return Counts{uint64(r.spool.Stats().Pending), r.sent.Load(), r.rejected.Load(), r.dropped.Load()}
 }
 
 // Run sends batches until ctx ends, then tries once more for at most a second
-// and keeps what is left in the file.
+// and leaves what waits to the next start.
 func (r *Reporter) Run(ctx context.Context) error {
 	wait := r.opt.Every
 	for ctx.Err() == nil {
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-r.wake:
-			timer.Stop()
 		case <-ctx.Done():
 			timer.Stop()
 			continue
@@ -121,44 +106,38 @@ func (r *Reporter) Run(ctx context.Context) error {
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_ = r.flush(last) // what it does not send is saved
-	return r.save()
+	if err := r.flush(last); err != nil {
+		r.opt.Log.Info("usage rows wait for the next start", "rows", r.spool.Stats().Pending)
+	}
+	return r.spool.Close()
 }
 
-// flush sends all queued rows, batch by batch.
+// flush sends all rows that wait, batch by batch.
 func (r *Reporter) flush(ctx context.Context) error {
 	for {
-		r.mu.Lock()
-		batch := append([]tenants.UsageRow(nil), r.rows[:min(len(r.rows), r.opt.Batch)]...)
-		r.mu.Unlock()
-		if len(batch) == 0 {
-			return nil
-		}
-		reply, err := r.post(ctx, batch)
-		if err != nil {
+		n, err := r.spool.Drain(ctx, r.opt.Batch, r.deliver)
+		if err != nil || n == 0 {
 			return err
 		}
-		r.settle(batch, reply)
 	}
 }
 
-// settle forgets the rows that were sent. The oldest of them may have been
-// dropped from the queue meanwhile.
-func (r *Reporter) settle(batch []tenants.UsageRow, reply *tenants.UsageReply) {
-	r.mu.Lock()
-	last := batch[len(batch)-1].AttemptID
-	for i := range r.rows {
-		if i < len(batch) && r.rows[i].AttemptID == last {
-			r.rows = append([]tenants.UsageRow(nil), r.rows[i+1:]...)
-			break
-		}
+// deliver sends one batch. A row that the cloud refuses is done with too.
+func (r *Reporter) deliver(ctx context.Context, batch []tenants.UsageRecord) error {
+	rows := make([]tenants.UsageRow, len(batch))
+	for i := range batch {
+		rows[i] = batch[i].Row()
 	}
-	r.sent += uint64(len(batch) - len(reply.Rejected))
-	r.rejected += uint64(len(reply.Rejected))
-	r.mu.Unlock()
+	reply, err := r.post(ctx, rows)
+	if err != nil {
+		return err
+	}
+	r.sent.Add(uint64(len(rows) - len(reply.Rejected)))
+	r.rejected.Add(uint64(len(reply.Rejected)))
 	for _, bad := range reply.Rejected {
 		r.opt.Log.Error("the cloud refused a usage row", "attempt", bad.AttemptID, "field", bad.Field, "problem", bad.Problem)
 	}
+	return nil
 }
 
 func (r *Reporter) post(ctx context.Context, rows []tenants.UsageRow) (*tenants.UsageReply, error) {
@@ -186,47 +165,4 @@ func (r *Reporter) post(ctx context.Context, rows []tenants.UsageRow) (*tenants.
 		return nil, fmt.Errorf("report usage: answer: %w", err)
 	}
 	return &reply, nil
-}
-
-func (r *Reporter) load() error {
-	if r.opt.Path == "" {
-		return nil
-	}
-	raw, err := os.ReadFile(r.opt.Path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("kept usage: %w", err)
-	}
-	var kept tenants.UsageBatch
-	if err := json.Unmarshal(raw, &kept); err != nil {
-		r.opt.Log.Error("kept usage file is damaged, its rows are lost", "path", r.opt.Path, "err", err)
-		return nil
-	}
-	r.rows = kept.Rows
-	return nil
-}
-
-func (r *Reporter) save() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.opt.Path == "" {
-		return nil
-	}
-	if len(r.rows) == 0 {
-		if err := os.Remove(r.opt.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("keep usage: %w", err)
-		}
-		return nil
-	}
-	raw, err := json.Marshal(tenants.UsageBatch{Rows: r.rows})
-	if err != nil {
-		return fmt.Errorf("keep usage: %w", err)
-	}
-	if err := pki.WriteSecret(r.opt.Path, raw); err != nil {
-		return fmt.Errorf("keep usage: %w", err)
-	}
-	r.opt.Log.Info("usage rows kept for the next start", "rows", len(r.rows))
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 	"github.com/weirhq/weir/edge/uplink"
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/tenants"
+	"github.com/weirhq/weir/tenants/spool"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -73,7 +75,7 @@ func row() tenants.UsageRecord {
 
 func newReporter(t *testing.T, l *ledger, change func(*report.Options)) *report.Reporter {
 	t.Helper()
-	opt := report.Options{Cloud: l, Every: time.Millisecond, Log: slog.New(slog.DiscardHandler)}
+	opt := report.Options{Cloud: l, Dir: t.TempDir(), Every: time.Millisecond, Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&opt)
 	}
@@ -96,10 +98,10 @@ func during(r *report.Reporter, f func()) error {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 10 s: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -142,48 +144,68 @@ func TestRejectedRowsAreDone(t *testing.T) {
 	}
 }
 
-func TestFullQueueLosesTheOldest(t *testing.T) {
-	l := &ledger{rows: map[string]bool{}}
-	r := newReporter(t, l, func(o *report.Options) { o.Capacity = 3 })
-	var all []tenants.UsageRecord
-	for range 5 {
-		all = append(all, row())
-		r.Record(all[len(all)-1])
+// Full files refuse rows and count them; what they hold is sent.
+func TestFullFilesLoseTheNewest(t *testing.T) {
+	l := &ledger{rows: map[string]bool{}, down: true}
+	r := newReporter(t, l, func(o *report.Options) { o.MaxBytes = 1 })
+	recorded := 0
+	for r.Counts().Dropped == 0 {
+		r.Record(row())
+		recorded++
 	}
-	if err := during(r, func() {}); err != nil { // the flush at the stop sends them
+	l.down = false
+	if err := during(r, func() { eventually(t, "all that was kept", func() bool { return r.Counts().Queued == 0 }) }); err != nil {
 		t.Fatal(err)
 	}
-	if c := r.Counts(); c.Dropped != 2 || l.count() != 3 || l.rows[all[0].AttemptID] || !l.rows[all[4].AttemptID] {
-		t.Errorf("counts %+v, %d rows", c, l.count())
+	if l.count() != recorded-1 {
+		t.Errorf("%d rows in the cloud: want %d", l.count(), recorded-1)
 	}
 }
 
-// With the cloud away a clean stop keeps the rows; the next start sends them.
+// With the cloud away the rows stay on disk, over clean stops; each reaches the cloud once.
 func TestRowsAreKeptOverAStop(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "usage.json")
+	dir := t.TempDir()
 	l := &ledger{rows: map[string]bool{}, down: true}
-	keep := func(o *report.Options) { o.Path = path }
+	keep := func(o *report.Options) { o.Dir = dir }
+	var all []tenants.UsageRecord
+	for range 3 {
+		r := newReporter(t, l, keep)
+		for range 4 {
+			all = append(all, row())
+			r.Record(all[len(all)-1])
+		}
+		if err := during(r, func() {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.mu.Lock()
+	l.down, l.loseNext = false, 1
+	l.mu.Unlock()
 	r := newReporter(t, l, keep)
-	r.Record(row())
-	r.Record(row())
+	if err := during(r, func() { eventually(t, "kept rows", func() bool { return r.Counts().Queued == 0 }) }); err != nil {
+		t.Fatal(err)
+	}
+	if c := r.Counts(); l.count() != len(all) || c.Sent != uint64(len(all)) {
+		t.Errorf("%d rows of %d, counts %+v", l.count(), len(all), c)
+	}
+	for _, rec := range all {
+		if !l.rows[rec.AttemptID] {
+			t.Errorf("row %s is lost", rec.AttemptID)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "lock")); err != nil {
+		t.Error(err)
+	}
+}
+
+// One directory serves one process.
+func TestDirectoryIsOnes(t *testing.T) {
+	dir := t.TempDir()
+	r := newReporter(t, &ledger{rows: map[string]bool{}}, func(o *report.Options) { o.Dir = dir })
+	if _, err := report.New(report.Options{Dir: dir, Log: slog.New(slog.DiscardHandler)}); !errors.Is(err, spool.ErrLocked) {
+		t.Errorf("second reporter on the same directory: %v", err)
+	}
 	if err := during(r, func() {}); err != nil {
 		t.Fatal(err)
-	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Fatalf("kept file: %v", err)
-	}
-	l.down = false
-	r = newReporter(t, l, keep)
-	if err := during(r, func() { eventually(t, "kept rows", func() bool { return l.count() == 2 }) }); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); !os.IsNotExist(err) {
-		t.Errorf("the file stays after its rows were sent: %v", err)
-	}
-	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if r = newReporter(t, l, keep); r.Counts().Queued != 0 {
-		t.Error("rows from a damaged file")
 	}
 }
