@@ -31,29 +31,66 @@ func Attempts(ctx context.Context, db DB, sel Selection, after string, limit int
 	if limit <= 0 || limit > MaxAttempts {
 		limit = MaxAttempts
 	}
-	var b binder
-	where := rowsBetween(b.bind(sel.From), b.bind(sel.To)) + sel.filter(&b) + sel.rowFilter(&b)
+	var from *place
 	if after != "" {
 		at, id, err := readCursor(after)
 		if err != nil {
 			return nil, "", fmt.Errorf("list attempts: %w", err)
 		}
-		where += ` and (started_at, attempt_id) < (` + b.bind(at) + `, ` + b.bind(id) + `)`
+		from = &place{at, id}
+		if end := at.Add(time.Microsecond); end.Before(sel.To) {
+			sel.To = end
+		}
+	}
+	recs := []tenants.UsageRecord{}
+	for _, s := range sel.windows() {
+		got, err := attempts(ctx, db, s, from, limit-len(recs))
+		if err != nil {
+			return nil, "", fmt.Errorf("list attempts: %w", err)
+		}
+		if recs = append(recs, got...); len(recs) == limit {
+			return recs, cursorAfter(recs[limit-1]), nil
+		}
+	}
+	return recs, "", nil
+}
+
+// place is where a page begins.
+type place struct {
+	at time.Time
+	id uuid.UUID
+}
+
+// windows cuts the time of a selection, newest part first and each twice as
+// long as the one before. The ledger's index begins with the tenant: without
+// one, the newest rows of a long time would be found only by sorting all.
+func (s Selection) windows() []Selection {
+	if s.TenantID != "" {
+		return []Selection{s}
+	}
+	var out []Selection
+	for part := s; s.From.Before(part.To); part.To = part.From {
+		part.From = part.To.Add(-time.Hour << min(len(out), 20))
+		if part.From.Before(s.From) {
+			part.From = s.From
+		}
+		out = append(out, part)
+	}
+	return out
+}
+
+func attempts(ctx context.Context, db DB, sel Selection, from *place, limit int) ([]tenants.UsageRecord, error) {
+	var b binder
+	where := rowsBetween(b.bind(sel.From), b.bind(sel.To)) + sel.filter(&b) + sel.rowFilter(&b)
+	if from != nil {
+		where += ` and (started_at, attempt_id) < (` + b.bind(from.at) + `, ` + b.bind(from.id) + `)`
 	}
 	got, err := db.Query(ctx, `select `+recordColumns+` from weir.usage_ledger where `+where+
 		` order by started_at desc, attempt_id desc limit `+b.bind(limit), b.args...)
 	if err != nil {
-		return nil, "", fmt.Errorf("list attempts: %w", err)
+		return nil, err
 	}
-	recs, err := pgx.CollectRows(got, scanRecord)
-	if err != nil {
-		return nil, "", fmt.Errorf("list attempts: %w", err)
-	}
-	next := ""
-	if len(recs) == limit {
-		next = cursorAfter(recs[limit-1])
-	}
-	return recs, next, nil
+	return pgx.CollectRows(got, scanRecord)
 }
 
 func scanRecord(row pgx.CollectableRow) (r tenants.UsageRecord, err error) {
