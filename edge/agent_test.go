@@ -26,6 +26,7 @@ import (
 	"github.com/weirhq/weir/engine/worker"
 	"github.com/weirhq/weir/internal/cli"
 	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/tenants/spool"
 )
 
 // TestMain lets this binary stand for the weir binary that an agent starts its
@@ -218,8 +219,13 @@ func TestAgentJoinsAndComesBack(t *testing.T) {
 	if err := b.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(cfg.DataDir, "usage-pending.json")); err != nil {
-		t.Errorf("usage that could not be sent is not kept: %v", err)
+	rows, err := spool.Open(spool.Options{Dir: filepath.Join(cfg.DataDir, "usage")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	if n := rows.Stats().Pending; n != 1 {
+		t.Errorf("%d usage rows wait for the next start: want 1", n)
 	}
 	if strings.Contains(a.log.String()+b.log.String(), c.Key.Secret.Reveal()) {
 		t.Error("a key is in the log")
