@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/weirhq/weir/cloud/gateway"
 	"github.com/weirhq/weir/cloud/pool"
 	"github.com/weirhq/weir/cloud/route"
+	"github.com/weirhq/weir/internal/loopback"
 )
 
 // Config is the section "cloud" of the configuration.
@@ -68,7 +68,7 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("%s: %q is not an address such as 127.0.0.1:7421", a.key, a.addr)
 		}
 	}
-	if !loopback(c.Listen) {
+	if !loopback.Host(c.Listen) {
 		return fmt.Errorf("listen: %q is not loopback: applications elsewhere use tls_listen", c.Listen)
 	}
 	if c.SecretsDir == "" {
@@ -102,15 +102,6 @@ func (c *Config) validatePools() error {
 		}
 	}
 	return nil
-}
-
-func loopback(addr string) bool {
-	host, _, _ := net.SplitHostPort(addr)
-	if host == "localhost" {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback()
 }
 
 // members are the instances as the pool wants them.

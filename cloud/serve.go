@@ -12,6 +12,8 @@ import (
 
 	"github.com/quic-go/quic-go/http3"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/weirhq/weir/internal/loopback"
 )
 
 // servers serve one handler on the plain, the TLS and the HTTP/3 listener, and
@@ -35,7 +37,7 @@ func newServers(socks sockets, conf *tls.Config, log *slog.Logger) *servers {
 
 // handle sets what is served. It must be called before run.
 func (s *servers) handle(api, ops http.Handler, busy func() int64) {
-	s.plain.Handler, s.tls.Handler, s.h3.Handler, s.ops.Handler = api, api, api, ops
+	s.plain.Handler, s.tls.Handler, s.h3.Handler, s.ops.Handler = api, api, api, loopback.Guard(s.socks.ops.Addr(), ops)
 	s.busy = busy
 }
 

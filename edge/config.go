@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/weirhq/weir/internal/loopback"
 )
 
 // Config is the section "edge".
@@ -57,7 +59,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	switch {
-	case c.AllowAnonymous && !loopback(c.Listen):
+	case c.AllowAnonymous && !loopback.Host(c.Listen):
 		return fmt.Errorf("allow_anonymous needs a loopback listener, listen is %q", c.Listen)
 	case c.UDP != "auto" && c.UDP != "off":
 		return fmt.Errorf("udp %q: want auto or off", c.UDP)
@@ -70,10 +72,10 @@ func (c *Config) Validate() error {
 	}
 	if c.WorkerURL != "" {
 		u, err := url.Parse(c.WorkerURL)
-		if err != nil || u.Scheme != "http" || u.Host == "" || !loopback(u.Host) {
+		if err != nil || u.Scheme != "http" || u.Host == "" || !loopback.Host(u.Host) {
 			return fmt.Errorf("worker_url %q: want http://127.0.0.1:PORT", c.WorkerURL)
 		}
-	} else if !loopback(c.WorkerListen) {
+	} else if !loopback.Host(c.WorkerListen) {
 		return fmt.Errorf("worker_listen %q: the local worker serves loopback only", c.WorkerListen)
 	}
 	for _, o := range c.AllowedOrigins {
@@ -96,12 +98,3 @@ func (c *Config) modelName() string {
 func (c *Config) identityDir() string  { return filepath.Join(c.DataDir, "identity") }
 func (c *Config) snapshotFile() string { return filepath.Join(c.DataDir, "snapshot.json") }
 func (c *Config) usageDir() string     { return filepath.Join(c.DataDir, "usage") }
-
-func loopback(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || (ip != nil && ip.IsLoopback())
-}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/edge/uplink"
+	"github.com/weirhq/weir/internal/loopback"
 )
 
 // status is what GET /readyz tells and "weir edge status" prints.
@@ -88,7 +89,7 @@ func (a *agent) serveOps() (stop func(), err error) {
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
+	srv := &http.Server{Handler: loopback.Guard(ln.Addr(), mux), ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

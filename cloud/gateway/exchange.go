@@ -52,6 +52,7 @@ func (g *Gateway) begin(c *gin.Context) {
 	x := &exchange{g: g, gin: c, began: time.Now(), op: contract.NewID(), ctx: c.Request.Context(),
 		label: clientLabel(c.Request), proto: c.Request.Proto}
 	c.Set(exchangeKey, x)
+	openai.BoundBody(c.Writer, c.Request, g.opts.Timeouts.Body)
 	h := c.Writer.Header()
 	h.Set(contract.HeaderRequestID, x.op)
 	if c.Request.Header.Get("Origin") != "" {

@@ -66,6 +66,7 @@ type Timeouts struct {
 	Stall     time.Duration // between two events of a stream; 10 s
 	Answer    time.Duration // for an answer that is not streamed; 10 min
 	Write     time.Duration // for a client that does not read; 30 s
+	Body      time.Duration // for a client to send its request's body; 60 s
 }
 
 // Options are what a Gateway needs.
@@ -141,6 +142,7 @@ func (o *Options) setDefaults() {
 	setDefault(&o.Timeouts.Stall, 10*time.Second)
 	setDefault(&o.Timeouts.Answer, 10*time.Minute)
 	setDefault(&o.Timeouts.Write, 30*time.Second)
+	setDefault(&o.Timeouts.Body, time.Minute)
 	setDefault(&o.MaxAttempts, 3)
 	setDefault(&o.MaxInFlight, 1024)
 	setDefault(&o.ExplainSize, 4096)

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"crypto/sha256"
-	"net/http"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -25,9 +24,6 @@ type ask struct {
 	hash        [sha256.Size]byte // of the request, where it has an Idempotency-Key
 }
 
-// bodyTime bounds how long a client may take to send its body.
-const bodyTime = 60 * time.Second
-
 // parse reads and checks the request before anything is spent on it.
 func (g *Gateway) parse(k kind) gin.HandlerFunc {
 	return func(c *gin.Context) {
@@ -47,13 +43,11 @@ func (g *Gateway) parse(k kind) gin.HandlerFunc {
 }
 
 func (x *exchange) read(k kind) error {
-	rc := http.NewResponseController(x.gin.Writer)
-	_ = rc.SetReadDeadline(time.Now().Add(bodyTime)) // not every transport has one
 	body, err := openai.ReadBody(x.gin.Request)
-	_ = rc.SetReadDeadline(time.Time{})
 	if err != nil {
 		return err
 	}
+	openai.UnboundBody(x.gin.Writer)
 	x.ask = ask{kind: k, body: body}
 	parse, prompt := openai.ParseChat, "messages"
 	if k == kindText {

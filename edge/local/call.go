@@ -60,7 +60,7 @@ type call struct {
 // errDeadline ends a call's context when the client's deadline is reached.
 var errDeadline = errors.New("the request's deadline has passed")
 
-func (c *call) parse(s *Server, r *http.Request) error {
+func (c *call) parse(s *Server, w http.ResponseWriter, r *http.Request) error {
 	var err error
 	if c.caller, err = s.authenticate(r); err != nil {
 		return err
@@ -68,6 +68,7 @@ func (c *call) parse(s *Server, r *http.Request) error {
 	if c.body, err = openai.ReadBody(r); err != nil {
 		return err
 	}
+	openai.UnboundBody(w)
 	if c.opt, err = contract.ParseOptions(r.Header, c.body["weir"]); err != nil {
 		return err
 	}

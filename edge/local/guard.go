@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/loopback"
 	"github.com/weirhq/weir/internal/openai"
 )
 
@@ -15,6 +16,7 @@ import (
 // port: a foreign Host (DNS rebinding) and an Origin that is not allowed.
 func (s *Server) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		openai.BoundBody(w, r, s.opt.BodyTime)
 		h := w.Header()
 		contract.ExposeHeaders(h)
 		h.Set("X-Content-Type-Options", "nosniff")
@@ -54,16 +56,14 @@ func preflight(w http.ResponseWriter) {
 
 // hostAllowed accepts loopback names and addresses, and the configured hosts.
 func (s *Server) hostAllowed(hostport string) bool {
+	if loopback.Host(hostport) {
+		return true
+	}
 	host := hostport
 	if h, _, err := net.SplitHostPort(hostport); err == nil {
 		host = h
 	}
-	host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
-	if host == "localhost" || slices.Contains(s.opt.AllowedHosts, host) {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
+	return slices.Contains(s.opt.AllowedHosts, strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), ".")))
 }
 
 // refuse answers a request that never became a call of a model.

@@ -1,8 +1,10 @@
 package local_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -102,6 +104,51 @@ func TestLargePrompt(t *testing.T) {
 	a = n.send("/v1/chat/completions", strings.Repeat(" ", openai.MaxBody+1))
 	if a.status != 413 || a.errCode != "request_too_large" {
 		t.Errorf("over the limit: status %d code %s", a.status, a.errCode)
+	}
+}
+
+// A client that announces a body and does not send it holds nothing for long.
+func TestBodyThatDoesNotCome(t *testing.T) {
+	n := startNode(t, func(o *local.Options) { o.BodyTime = 30 * time.Millisecond })
+	for head, status := range map[string]int{
+		"Host: localhost\r\nAuthorization: Bearer " + n.cloud.Key.Reveal(): 400,
+		"Host: localhost":    401,
+		"Host: evil.example": 421,
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(n.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\n%s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", head)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || resp.StatusCode != status {
+			t.Errorf("%s: got %+v, %v", head, resp, err)
+		}
+	}
+}
+
+// A request that contradicts itself is not worth a retry.
+func TestLocalOnlyAgainstTheCloud(t *testing.T) {
+	n := startNode(t, nil)
+	for _, body := range []string{`{"model":"hub-cloud",` + hello + `}`, `{"model":"auto","weir":{"mode":"cloud-only"},` + hello + `}`} {
+		a := n.send("/v1/chat/completions", body, "X-Weir-Privacy", "local-only")
+		if a.status != 503 || a.weir.Reason != "local_only_unavailable" || a.header.Get("Retry-After") != "" || a.header.Get("X-Should-Retry") != "false" {
+			t.Errorf("%s: status %d reason %s headers %v", body, a.status, a.weir.Reason, a.header)
+		}
+	}
+}
+
+// What the cloud refuses because the request is wrong is no fault of the cloud.
+func TestCloudRefusesTheRequest(t *testing.T) {
+	n := startNode(t, nil)
+	n.cloud.Answer(func(w http.ResponseWriter, _ *http.Request) {
+		openai.BadRequest("messages", openai.CodeContextLength, "too long").Write(w, nil)
+	})
+	a := n.chat("", "X-Weir-Mode", "cloud-only")
+	if a.status != 400 || a.errAt != "messages" || a.weir.Reason != "client_mode" {
+		t.Errorf("status %d param %q reason %s", a.status, a.errAt, a.weir.Reason)
 	}
 }
 

@@ -44,7 +44,7 @@ func label(r *http.Request) string {
 }
 
 func (s *Server) answer(ctx context.Context, c *call, r *http.Request, out *output) error {
-	if err := c.parse(s, r); err != nil {
+	if err := c.parse(s, out.w, r); err != nil {
 		c.outcome = tenants.OutcomeRejected
 		return err
 	}
@@ -114,7 +114,7 @@ func (s *Server) cloudFirst(ctx context.Context, c *call, out *output) error {
 		return s.relay(ctx, c, out, reply, c.plan.Reason)
 	}
 	if c.plan.Second() != cascade.TierEdge || !worthAnother(err) || ctx.Err() != nil {
-		return s.cloudFailure(ctx, c, err)
+		return s.cloudFailure(ctx, c, c.plan.Reason, err)
 	}
 	if genErr := s.generate(ctx, c); genErr != nil {
 		return genErr
@@ -129,7 +129,7 @@ func (s *Server) cloudFirst(ctx context.Context, c *call, out *output) error {
 func (s *Server) cloudOnly(ctx context.Context, c *call, out *output, why cascade.Reason) error {
 	reply, err := s.ask(ctx, c, why)
 	if err != nil {
-		return s.cloudFailure(ctx, c, err)
+		return s.cloudFailure(ctx, c, why, err)
 	}
 	return s.relay(ctx, c, out, reply, why)
 }

@@ -253,7 +253,8 @@ func TestCloudBreaksMidStream(t *testing.T) {
 				<-shown
 				panic(http.ErrAbortHandler)
 			case "error event":
-				fmt.Fprint(w, `data: {"error":{"message":"worker died","type":"server_error","param":null,"code":"upstream_truncated"}}`+"\n\n")
+				fmt.Fprint(w, `data: {"error":{"message":"worker died","type":"server_error","param":null,"code":"upstream_truncated"},`+
+					`"weir":{"tier":"cloud","model":"hub-cloud","reason":"client_mode","cloud_tokens":7,"cost_usd":0.5,"attempts":2}}`+"\n\n")
 			default:
 				fmt.Fprint(w, `data: {"weir": broken "weir"`+"\n\n")
 			}
@@ -266,6 +267,9 @@ func TestCloudBreaksMidStream(t *testing.T) {
 		a := n.chat(`,"stream":true`)
 		if a.status != 200 || a.text != "par" || a.done || a.errCode == "" || a.weir.Reason != "cloud_error" {
 			t.Errorf("%s: status %d text %q done %v error %q weir %+v", how, a.status, a.text, a.done, a.errCode, a.weir)
+		}
+		if how == "error event" && (a.weir.CloudTokens != 7 || a.weir.CostUSD != 500_000_000 || a.weir.Tier != "cloud") {
+			t.Errorf("the cloud's tokens and cost are lost: %+v", a.weir)
 		}
 	}
 }

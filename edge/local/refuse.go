@@ -31,6 +31,11 @@ func (s *Server) refusal(c *call, why cascade.Reason) error {
 	case cascade.ReasonOffline:
 		return openai.Unavailable(string(why), 2*time.Second, "the cloud cannot be reached and the edge may not answer this request")
 	case cascade.ReasonLocalOnlyUnavailable:
+		if c.named == cascade.TierCloud || c.opt.Mode == cascade.ModeCloudOnly {
+			e := openai.Unavailable(string(why), 0, "the request is local-only, but its model or mode asks for the cloud")
+			e.Param, e.NoRetry = contract.HeaderPrivacy, true
+			return e
+		}
 		return openai.Unavailable(string(why), 2*time.Second, "the request is local-only and the local model cannot answer it now")
 	}
 	return openai.Unavailable(string(why), 2*time.Second, "no model can answer now")
@@ -74,7 +79,9 @@ func worthAnother(err error) bool {
 }
 
 // cloudFailure is what a client hears when only the cloud could have answered.
-func (s *Server) cloudFailure(ctx context.Context, c *call, err error) error {
+// why is the reason for which it was asked; a request that is wrong keeps it,
+// because then the cloud did not fail.
+func (s *Server) cloudFailure(ctx context.Context, c *call, why cascade.Reason, err error) error {
 	if gone := s.gone(ctx); gone != nil {
 		return gone
 	}
@@ -86,6 +93,9 @@ func (s *Server) cloudFailure(ctx context.Context, c *call, err error) error {
 	if e, answered := errors.AsType[*openai.Error](err); answered {
 		if e.Status < 500 {
 			c.outcome = tenants.OutcomeRejected
+		}
+		if !worthAnother(err) && c.result.Reason == cascade.ReasonCloudError {
+			c.result.Reason = why
 		}
 		return e
 	}

@@ -100,6 +100,7 @@ func (s *Server) relayStream(c *call, out *output, r *cloudReply, reason cascade
 			return s.endStream(c, out, &seen, reason)
 		}
 		if e := errorEvent(event); e != nil {
+			s.readFailure(c, event, reason)
 			return e
 		}
 		sent, err := s.forward(c, out, event, &seen, reason)
@@ -147,6 +148,17 @@ func (s *Server) forward(c *call, out *output, event []byte, seen *streamSeen, r
 	c.result.TTFTMs = millis(c.first)
 	body.Set("weir", &c.result)
 	return body.JSON(), nil
+}
+
+// readFailure takes the weir object of the event that ends a broken stream: the
+// tokens until then were made and are paid for.
+func (s *Server) readFailure(c *call, event []byte, reason cascade.Reason) {
+	var last struct {
+		Weir json.RawMessage `json:"weir"`
+	}
+	if json.Unmarshal(event, &last) == nil && len(last.Weir) > 0 {
+		s.merge(c, last.Weir, c.result.Model, reason)
+	}
 }
 
 // endStream ends a complete stream, with a chunk of its own for the weir

@@ -58,6 +58,7 @@ type Options struct {
 	Calibration *cascade.Calibration // nil: nothing can be judged
 	Policy      cascade.Policy
 
+	BodyTime    time.Duration // a client may take to send its body: 60 s
 	FirstByte   time.Duration // 30 s
 	Stall       time.Duration // 10 s
 	Heartbeat   time.Duration // between comments while an answer is held: 2 s
@@ -104,7 +105,7 @@ func New(opt Options) (*Server, error) {
 	for _, d := range []struct {
 		v   *time.Duration
 		def time.Duration
-	}{{&opt.FirstByte, 30 * time.Second}, {&opt.Stall, 10 * time.Second}, {&opt.Heartbeat, 2 * time.Second}} {
+	}{{&opt.BodyTime, time.Minute}, {&opt.FirstByte, 30 * time.Second}, {&opt.Stall, 10 * time.Second}, {&opt.Heartbeat, 2 * time.Second}} {
 		if *d.v <= 0 {
 			*d.v = d.def
 		}

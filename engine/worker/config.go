@@ -6,6 +6,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"github.com/weirhq/weir/internal/loopback"
 )
 
 // Roles that a worker may have. Any worker serves any request; the role is
@@ -56,7 +58,7 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("role: %q is not mixed, prefill or decode", c.Role)
 	case certs != 0 && certs != 3:
 		return errors.New("tls_cert, tls_key and tls_ca go together: give all three or none")
-	case certs == 0 && !loopback(host):
+	case certs == 0 && !loopback.Host(host):
 		return fmt.Errorf("listen: %s is not a loopback address: tls_cert, tls_key and tls_ca are needed there ('weir pki issue' makes them)", c.Listen)
 	case c.AdvertiseHost == "" && certs == 3 && unspecified(host):
 		return fmt.Errorf("advertise_host is needed when listening on all addresses (%s)", c.Listen)
@@ -67,11 +69,6 @@ func (c *Config) Validate() error {
 }
 
 func (c *Config) certificates() bool { return c.TLSCert != "" }
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
 
 func unspecified(host string) bool {
 	ip := net.ParseIP(host)

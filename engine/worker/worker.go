@@ -24,6 +24,7 @@ import (
 	"github.com/weirhq/weir/engine/worker/handoff"
 	"github.com/weirhq/weir/engine/worker/loop"
 	"github.com/weirhq/weir/engine/worker/metrics"
+	"github.com/weirhq/weir/internal/loopback"
 	"github.com/weirhq/weir/internal/pki"
 )
 
@@ -76,7 +77,7 @@ func Run(ctx context.Context, o Options) error {
 		w.o.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	w.api = api.New(w.id, w.log, w.o.Tracer)
-	w.http = &http.Server{Handler: w.api, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+	w.http = &http.Server{Handler: loopback.Guard(w.tcp.Addr(), w.api), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10, TLSConfig: w.trust.http, ErrorLog: slog.NewLogLogger(w.log.Handler(), slog.LevelDebug)}
 	served := make(chan error, 1)
 	go func() { served <- w.serve() }()
@@ -113,7 +114,7 @@ func (w *instance) listen() error {
 			return fmt.Errorf("worker cannot listen for KV hand-offs: %w", err)
 		}
 	}
-	if !loopback(host) {
+	if !loopback.Host(host) {
 		w.trust.http = pki.MutualConfig(w.holder, w.trust.kvServer.ClientCAs, pki.RoleGateway)
 	}
 	w.id = api.Identity{Name: c.Name, Epoch: uuid.NewString(), Role: c.Role}

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -24,6 +25,22 @@ const MaxBody = 32 << 20
 // does not know passes through untouched.
 type Body map[string]json.RawMessage
 
+// BoundBody gives the client d to send its request's body. It is for the entry
+// of a server, before anything may refuse the request: net/http looks for the
+// rest of a body that nobody has read before it sends the answer. A server's
+// ReadTimeout is no substitute: it goes on running while an answer is made, and
+// ends its context.
+func BoundBody(w http.ResponseWriter, r *http.Request, d time.Duration) {
+	if r.Body != nil && r.Body != http.NoBody {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(d)) // not every writer can
+	}
+}
+
+// UnboundBody ends what BoundBody began, once the body has been read to its end.
+func UnboundBody(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+}
+
 // ReadBody reads a request's JSON object. It refuses other content types (415),
 // bodies over MaxBody (413), malformed JSON and anything but an object (400).
 func ReadBody(r *http.Request) (Body, error) {
@@ -34,17 +51,27 @@ func ReadBody(r *http.Request) (Body, error) {
 				Param: "Content-Type", Message: "send the request as application/json", NoRetry: true}
 		}
 	}
+	if r.ContentLength > 2*MaxBody {
+		return nil, tooLarge()
+	}
 	data, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, MaxBody))
-	var tooLarge *http.MaxBytesError
+	var over *http.MaxBytesError
 	switch {
-	case errors.As(err, &tooLarge):
-		return nil, &Error{Status: http.StatusRequestEntityTooLarge, Type: TypeInvalidRequest, Code: CodeBodyTooLarge,
-			Message: fmt.Sprintf("the body is larger than %d bytes", MaxBody), NoRetry: true}
+	case errors.As(err, &over):
+		// Most clients read no answer before they have sent all; without this
+		// they would see a broken connection.
+		_, _ = io.CopyN(io.Discard, r.Body, MaxBody)
+		return nil, tooLarge()
 	case err != nil:
 		return nil, &Error{Status: http.StatusBadRequest, Type: TypeInvalidRequest, Code: CodeInvalidJSON,
 			Message: "the body could not be read to its end", Cause: err}
 	}
 	return ParseBody(data)
+}
+
+func tooLarge() *Error {
+	return &Error{Status: http.StatusRequestEntityTooLarge, Type: TypeInvalidRequest, Code: CodeBodyTooLarge,
+		Message: fmt.Sprintf("the body is larger than %d bytes", MaxBody), NoRetry: true}
 }
 
 // ParseBody parses a JSON object.

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
 )
 
 const okMessages = `"messages":[{"role":"user","content":"hi"}]`
@@ -94,6 +95,24 @@ func TestReadBodyRefusesOtherTypes(t *testing.T) {
 		if errors.As(err, &e); (e == nil && want != 0) || (e != nil && e.Status != want) {
 			t.Errorf("content type %q: got %v, want status %d", ct, err, want)
 		}
+	}
+}
+
+// A body that is too large is read to its end, so that its sender gets to see
+// the error; one that is announced as far too large is not read at all.
+func TestReadBodyTooLarge(t *testing.T) {
+	var e *Error
+	body := strings.NewReader(strings.Repeat(" ", MaxBody+1000))
+	r := httptest.NewRequest("POST", "/", body)
+	r.Header.Set("Content-Type", "application/json")
+	if _, err := ReadBody(r); !errors.As(err, &e) || e.Status != 413 || body.Len() != 0 {
+		t.Errorf("got %v with %d bytes unread, want 413 and none", err, body.Len())
+	}
+	r = httptest.NewRequest("POST", "/", iotest.ErrReader(errors.New("was read")))
+	r.Header.Set("Content-Type", "application/json")
+	r.ContentLength = 2*MaxBody + 1
+	if _, err := ReadBody(r); !errors.As(err, &e) || e.Status != 413 {
+		t.Errorf("got %v, want 413", err)
 	}
 }
 

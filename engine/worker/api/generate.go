@@ -95,10 +95,11 @@ func (c *call) serve(ctx context.Context, r *http.Request, chat bool) error {
 // parse checks a request as far as it can be without the model's loop.
 func (c *call) parse(r *http.Request, chat bool) (loop.Request, error) {
 	var lr loop.Request
-	body, err := c.readBody(r)
+	body, err := openai.ReadBody(r)
 	if err != nil {
 		return lr, err
 	}
+	openai.UnboundBody(c.w)
 	if c.m, err = c.s.ready(); err != nil {
 		return lr, err
 	}
@@ -128,15 +129,6 @@ func (c *call) parse(r *http.Request, chat bool) (loop.Request, error) {
 	c.describe(chat)
 	c.fill(&lr)
 	return lr, nil
-}
-
-// readBody reads the body within a time. The server has no ReadTimeout instead:
-// that one would go on running while the answer is made, and end its context.
-func (c *call) readBody(r *http.Request) (openai.Body, error) {
-	rc := http.NewResponseController(c.w)
-	_ = rc.SetReadDeadline(c.began.Add(c.s.bodyTimeout)) // not every writer can
-	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
-	return openai.ReadBody(r)
 }
 
 // describe sets how the answer is written.

@@ -80,7 +80,10 @@ func (s *Server) Ready(m *Model) { s.model.Store(m) }
 func (s *Server) Drain() { s.draining.Store(true) }
 
 // ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	openai.BoundBody(w, r, s.bodyTimeout)
+	s.mux.ServeHTTP(w, r)
+}
 
 func wrongMethod(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Allow", http.MethodPost)
