@@ -89,4 +89,8 @@ func TestTailKeepsTheReason(t *testing.T) {
 	if len(tl.last) > tailBytes {
 		t.Error("the tail grows")
 	}
+	_, _ = tl.Write([]byte("PANIC:  cannot abort transaction 1, it was already committed\n"))
+	if got := tl.reason(); !strings.Contains(got, "No space left on device") {
+		t.Errorf("got %q, a consequence of the full disk", got)
+	}
 }

@@ -44,6 +44,9 @@ func (t *tail) reason() string {
 				best = l[i:]
 			}
 		}
+		if strings.Contains(best, "No space left on device") {
+			break // what follows is its consequence
+		}
 	}
 	if best == "" {
 		best = strings.TrimSpace(lines[len(lines)-1])
