@@ -140,6 +140,19 @@ func (f *fleet) newKey() (id, key string) {
 	return k.ID, k.Reveal()
 }
 
+// rotate gives the fleet's key a new secret and returns it; the old one holds
+// for the grace.
+func (f *fleet) rotate(grace time.Duration) string {
+	k, err := tenants.MintKey()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	k.ID = f.keyID
+	sum := tenants.HashSecret(k.Secret)
+	f.exec(`update weir.api_keys set prev_sha256 = sha256, prev_not_after = now() + $3::interval, sha256 = $2 where id = $1`, f.keyID, sum[:], grace)
+	return k.Reveal()
+}
+
 func (f *fleet) exec(sql string, args ...any) {
 	f.t.Helper()
 	if _, err := f.db.Exec(context.Background(), sql, args...); err != nil {
