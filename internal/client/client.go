@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"strings"
@@ -164,8 +165,11 @@ type Ready struct {
 func ReadReady(path string) (Ready, error) {
 	var r Ready
 	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, fmt.Errorf("no system is running there, %s does not exist: start 'weir up', or give --ready-file the file that it wrote", path)
+	}
 	if err != nil {
-		return r, fmt.Errorf("ready file: %w: start the system with 'weir up --ready-file %s'", err, path)
+		return r, fmt.Errorf("ready file: %w", err)
 	}
 	if err := json.Unmarshal(data, &r); err != nil {
 		return r, fmt.Errorf("ready file %s: %w", path, err)

@@ -50,6 +50,9 @@ func check(env cli.Env, sections map[string]func() any, args []string) error {
 }
 
 func printSection(env cli.Env, sections map[string]func() any, args []string) error {
+	if len(args) > 0 && (args[0] == "--help" || args[0] == "-h") {
+		return cli.ParseFlags(env, pflag.NewFlagSet("config print", pflag.ContinueOnError), "SECTION [--config FILE] [flags]", args)
+	}
 	if len(args) == 0 || sections[args[0]] == nil {
 		return cli.Usagef("want a section: cloud, worker or edge")
 	}

@@ -52,18 +52,20 @@ func TestReadyFile(t *testing.T) {
 	}
 }
 
-// TestCurlLine runs the command that weir up prints, as printed.
-func TestCurlLine(t *testing.T) {
-	s := running(t)
-	out := s.out.String()
-	i := strings.Index(out, "curl ")
-	j := strings.Index(out, "  weir chat")
-	if i < 0 || j < i {
-		t.Fatalf("no curl command in %s", out)
+// TestPrintedCommands runs the commands that weir up prints, as printed.
+func TestPrintedCommands(t *testing.T) {
+	out := running(t).out.String()
+	_, rest, _ := strings.Cut(out, "Try:\n")
+	try, _, found := strings.Cut(rest, "\n\nCtrl-C")
+	last := strings.LastIndex(try, "\n")
+	if !found || last < 0 {
+		t.Fatalf("no commands in %s", out)
 	}
-	answer, err := exec.CommandContext(t.Context(), "sh", "-c", out[i:j]).Output()
-	if err != nil || !strings.Contains(string(answer), `light.on`) {
-		t.Errorf("%s gave %s, %v", out[i:j], answer, err)
+	for command, want := range map[string]string{try[:last]: "light.on", try[last:]: "405"} {
+		answer, err := exec.CommandContext(t.Context(), "sh", "-c", command).Output()
+		if err != nil || !strings.Contains(string(answer), want) {
+			t.Errorf("%s gave %s, %v", command, answer, err)
+		}
 	}
 }
 
