@@ -72,6 +72,7 @@ func (l *live) drain() {
 // below max(1.10, 1.03 times the lower bound). No request fails and no token
 // changes.
 func TestLiveRebalance(t *testing.T) {
+	needsSpeed(t)
 	cache := t.TempDir()
 	still := four(t, cache, nil)
 	before := &stream{texts: interleave(prompts(t, still, 8*slow, "T1"), prompts(t, still, 8*slow, "T2"))}

@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/engine/gguf"
 	"github.com/weirhq/weir/engine/models"
 	"github.com/weirhq/weir/engine/moe"
+	"github.com/weirhq/weir/engine/moe/kernel"
 )
 
 // open loads a model for a test and closes it afterwards.
@@ -30,6 +31,15 @@ func open(t testing.TB, o moe.Options) *moe.Runner {
 		}
 	})
 	return r
+}
+
+// needsSpeed skips a test that would take minutes with plain kernels, unless
+// WEIR_SOAK=1 asks for everything.
+func needsSpeed(t *testing.T) {
+	t.Helper()
+	if !kernel.SIMD() && os.Getenv("WEIR_SOAK") == "" {
+		t.Skip("slow without SIMD: build with GOEXPERIMENT=simd, or set WEIR_SOAK=1")
+	}
 }
 
 // promptOf lays out a question for a model.

@@ -45,19 +45,20 @@ func record(t *testing.T, cache string, n int) [][][]float32 {
 			out[l] = append(out[l], slices.Clone(scores))
 		}
 	}})
-	serve(t, r, prompts(t, r, 40*slow, ""), nil)
+	serve(t, r, prompts(t, r, 60, ""), nil)
 	return out
 }
 
 // TestRouting turns LASER-style routing on: choices change, load evens out, the
 // model still works, and each request's share is logged.
 func TestRouting(t *testing.T) {
+	needsSpeed(t)
 	var log bytes.Buffer
 	cache := t.TempDir()
 	off := open(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 8, Slots: 4})
 	on := open(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 8, Slots: 4, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Gate: calibrate(t, record(t, cache, 5), 0.01)})
-	texts := prompts(t, off, 40*slow, "")
+	texts := prompts(t, off, 80, "")
 	want, got := serve(t, off, texts, nil), serve(t, on, texts, nil)
 	same := 0
 	for i := range want {
@@ -104,6 +105,7 @@ func unevenness(r *moe.Runner, w load.Window) float64 {
 // on all held-out prompts with WEIR_SOAK=1, else on every twentieth. Without
 // routing the accuracy must be the model card's.
 func TestRoutingTable(t *testing.T) {
+	needsSpeed(t)
 	if slow > 1 {
 		t.Skip("numbers only")
 	}

@@ -25,8 +25,9 @@ type space struct {
 	last    *kernel.Input
 	logits  []float32
 	rotary  []kernel.Rotary
-	weights [][]float32    // attention weights, by thread
-	dense   *shard.Scratch // of the feed-forward network
+	weights [][]float32 // attention weights, by thread
+	g, u    []float32   // of a dense feed-forward network, [row][padded inner]
+	inner   *kernel.Input
 
 	product product
 	attend  attend
@@ -40,10 +41,13 @@ func newSpace(s shape, o Options, cache *pages.Cache) *space {
 		x: make([]float32, n*s.width), in: kernel.NewInput(n, s.width), att: kernel.NewInput(n, s.heads*s.dim),
 		q: make([]float32, n*wide(s.heads*s.dim)), k: make([]float32, n*wide(s.kvHeads*s.dim)), v: make([]float32, n*wide(s.kvHeads*s.dim)),
 		y: make([]float32, n*wide(s.width)), kv: make([]float32, 2*s.kvHeads*s.dim), last: kernel.NewInput(outputs, s.width), logits: make([]float32, outputs*wide(s.vocab)),
-		rotary: kernel.NewRotary(o.Context, s.dim, s.ropeBase), dense: shard.NewScratch(s.width, s.inner),
+		rotary: kernel.NewRotary(o.Context, s.dim, s.ropeBase),
 	}
 	for i := range w.all {
 		w.all[i] = int32(i)
+	}
+	if s.experts == 0 {
+		w.g, w.u, w.inner = make([]float32, n*wide(s.inner)), make([]float32, n*wide(s.inner)), kernel.NewInput(n, s.inner)
 	}
 	for range o.Threads {
 		w.weights = append(w.weights, cache.Weights())
@@ -65,8 +69,7 @@ func (r *Runner) compute(spans []engine.Span, n int) error {
 		r.attention(b, l, n)
 		r.normed(b.ffnNorm, n)
 		if r.moe == nil {
-			b.ffn.Forward(w.y, w.all[:n], w.in, w.all[:n], w.dense)
-			kernel.Add(w.x[:n*r.shape.width], w.y[:n*r.shape.width])
+			r.dense(b.ffn, n)
 			continue
 		}
 		if err := r.mix(b, l, n); err != nil {
@@ -128,6 +131,21 @@ func (r *Runner) attention(b *layer, l, n int) {
 	}
 	r.mul(&b.o, w.y, w.att, rows)
 	kernel.Add(w.x[:n*s.width], w.y[:n*s.width])
+}
+
+// dense adds a dense feed-forward network to the residual stream.
+func (r *Runner) dense(ffn *shard.Expert, n int) {
+	w, rows, wide := r.space, r.space.all[:n], ffn.Gate.PaddedRows()
+	r.mul(&ffn.Gate, w.g, w.in, rows)
+	r.mul(&ffn.Up, w.u, w.in, rows)
+	for i := range n {
+		kernel.Gate(w.inner.Row(i), w.g[i*wide:(i+1)*wide], w.u[i*wide:(i+1)*wide])
+		if r.quantised {
+			w.inner.Quantise(i)
+		}
+	}
+	r.mul(&ffn.Down, w.y, w.inner, rows)
+	kernel.Add(w.x[:n*r.shape.width], w.y[:n*r.shape.width])
 }
 
 // turn normalises the heads of a query or key and rotates them.

@@ -46,6 +46,9 @@ func (x *Input) Quantise(i int) {
 	}
 }
 
+// SIMD reports whether the vector kernels are built in and run on this machine.
+func SIMD() bool { return useSIMD }
+
 // Mul writes the product of m with the given rows of x: dst[j*stride+r] is
 // m's row r times x's row rows[j]. It writes PaddedRows values per row, so
 // stride must be at least that. For Q8_0 weights the rows must be quantised.

@@ -9,6 +9,7 @@ import "math"
 // subtracting it rounds to the nearest integer, ties to even.
 const round = 3 << 22
 
+//go:norace
 func quantise(q []int16, d, x []float32) {
 	for b := range len(x) / Block {
 		block := x[b*Block : (b+1)*Block]
@@ -38,6 +39,8 @@ func (m *Matrix) mulFloats(dst []float32, stride int, x *Input, rows []int32, fr
 }
 
 // floatSums are the products of a panel with x.
+//
+//go:norace
 func floatSums(w, x []float32) [Lanes]float32 {
 	var s0, s1, s2, s3, s4, s5, s6, s7 float32
 	for c, v := range x {
@@ -75,6 +78,8 @@ func (m *Matrix) mulBlocks(dst []float32, stride int, x *Input, rows []int32, fr
 
 // blockSums are the products of a block of a panel, one per row of it. Eight
 // variables stay in registers, an array would not.
+//
+//go:norace
 func blockSums(w []int8, q []int16) [Lanes]int32 {
 	var s0, s1, s2, s3, s4, s5, s6, s7 int32
 	for i := 0; i < Block; i += 2 {
@@ -163,6 +168,7 @@ func expSub(x []float32, top float32) float32 {
 	return fold(&acc)
 }
 
+//go:norace
 func scores(dst *[Page]float32, q, keys []float32, scale float32) {
 	*dst = [Page]float32{}
 	for d, v := range q {
@@ -176,6 +182,7 @@ func scores(dst *[Page]float32, q, keys []float32, scale float32) {
 	}
 }
 
+//go:norace
 func mix(dst, weights, values []float32, n int) {
 	width := len(dst)
 	for p := range n {

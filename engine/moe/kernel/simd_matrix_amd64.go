@@ -15,7 +15,8 @@ var useSIMD = archsimd.X86.AVX2()
 // the garbage collector does not forgive that. Up to four input rows meet
 // a panel at once, so that each load of weights serves four rows; a single row
 // meets four panels, so that four sums are in flight. The order of each sum is
-// the same in both.
+// the same in both. Under the race detector each load would be checked, which
+// makes them twenty times slower, so the inner loops are exempt.
 
 // f32 loads eight values from p.
 func f32(p unsafe.Pointer, offset int) archsimd.Float32x8 {
@@ -70,6 +71,9 @@ func (m *Matrix) mulFloatsSIMD(dst []float32, stride int, x *Input, rows []int32
 }
 
 // floats4 multiplies one panel with four rows; stride is in bytes.
+//
+//go:norace
+//go:nocheckptr
 func floats4(dst unsafe.Pointer, stride int, w unsafe.Pointer, cols int, a, b, c, d unsafe.Pointer) {
 	var s0, s1, s2, s3 archsimd.Float32x8
 	for i := 0; i < 4*cols; i += 4 {
@@ -86,6 +90,9 @@ func floats4(dst unsafe.Pointer, stride int, w unsafe.Pointer, cols int, a, b, c
 }
 
 // floats1 multiplies four panels with one row.
+//
+//go:norace
+//go:nocheckptr
 func floats1(dst, w, a unsafe.Pointer, cols int) {
 	var s0, s1, s2, s3 archsimd.Float32x8
 	w1, w2, w3 := unsafe.Add(w, cols*floatLine), unsafe.Add(w, 2*cols*floatLine), unsafe.Add(w, 3*cols*floatLine)
@@ -102,6 +109,8 @@ func floats1(dst, w, a unsafe.Pointer, cols int) {
 	put(s3, dst, 3*floatLine)
 }
 
+//go:norace
+//go:nocheckptr
 func floatsLast(dst, w, a unsafe.Pointer, cols int) {
 	var s archsimd.Float32x8
 	for i := 0; i < 4*cols; i += 4 {
@@ -143,6 +152,9 @@ func (m *Matrix) mulBlocksSIMD(dst []float32, stride int, x *Input, rows []int32
 }
 
 // blocks4 multiplies one panel with four rows; stride is in bytes.
+//
+//go:norace
+//go:nocheckptr
 func blocks4(dst unsafe.Pointer, stride int, w, scales unsafe.Pointer, blocks int, a, b, c, d quants) {
 	var f0, f1, f2, f3 archsimd.Float32x8
 	for n := range blocks {
@@ -167,6 +179,9 @@ func blocks4(dst unsafe.Pointer, stride int, w, scales unsafe.Pointer, blocks in
 }
 
 // blocks1 multiplies four panels with one row.
+//
+//go:norace
+//go:nocheckptr
 func blocks1(dst, w, scales unsafe.Pointer, blocks int, a quants) {
 	var f0, f1, f2, f3 archsimd.Float32x8
 	size, line := blocks*Block*Lanes, blocks*floatLine
@@ -192,6 +207,8 @@ func blocks1(dst, w, scales unsafe.Pointer, blocks int, a quants) {
 	put(f3, dst, 3*floatLine)
 }
 
+//go:norace
+//go:nocheckptr
 func blocksLast(dst, w, scales unsafe.Pointer, blocks int, a quants) {
 	var f archsimd.Float32x8
 	for n := range blocks {

@@ -7,6 +7,8 @@ import (
 	"unsafe"
 )
 
+//go:norace
+//go:nocheckptr
 func quantiseSIMD(q []int16, d, x []float32) {
 	magnitude := archsimd.BroadcastInt32x8(0x7fffffff)
 	magic := archsimd.BroadcastFloat32x8(round)
@@ -117,6 +119,8 @@ func load(x []float32, i int) archsimd.Float32x8 {
 
 func store(v archsimd.Float32x8, dst []float32, i int) { v.Store((*[8]float32)(dst[i:])) }
 
+//go:norace
+//go:nocheckptr
 func scoresSIMD(dst *[Page]float32, q, keys []float32, scale float32) {
 	var s0, s1, s2, s3 archsimd.Float32x8
 	k := unsafe.Pointer(unsafe.SliceData(keys[:len(q)*Page]))
@@ -158,6 +162,9 @@ func mixSIMD(dst, weights, values []float32, n int) {
 }
 
 // mix4 adds 32 dimensions of n values; stride is in bytes.
+//
+//go:norace
+//go:nocheckptr
 func mix4(dst, w, v unsafe.Pointer, stride, n int) {
 	s0, s1, s2, s3 := f32(dst, 0), f32(dst, floatLine), f32(dst, 2*floatLine), f32(dst, 3*floatLine)
 	for p := range n {
