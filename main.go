@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/cascade/replay"
 	"github.com/weirhq/weir/cloud"
 	"github.com/weirhq/weir/cloud/overhead"
+	"github.com/weirhq/weir/cloud/tenantbench"
 	"github.com/weirhq/weir/edge"
 	"github.com/weirhq/weir/engine/enginebench"
 	"github.com/weirhq/weir/engine/fake"
@@ -40,6 +41,7 @@ func suites() []bench.Suite {
 	return []bench.Suite{
 		enginebench.Suite(),
 		overhead.Suite(),
+		tenantbench.Suite(),
 		experts.BenchSuite(),
 	}
 }

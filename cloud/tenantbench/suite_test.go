@@ -1,0 +1,51 @@
+package tenantbench
+
+import (
+	"os"
+	"testing"
+
+	"github.com/weirhq/weir/internal/bench"
+)
+
+// TestRig runs the gateways' comparison small: both must answer, and the one
+// with tenants must leave its rows in the database.
+func TestRig(t *testing.T) {
+	dir, err := os.MkdirTemp("", "weir-bench-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	env := bench.Env{Out: t.Output(), Dir: dir, Getenv: os.Getenv}
+	db, err := openDatabase(t.Context(), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.close()
+	r, err := newRig(t.Context(), db, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.added(t.Context(), 20); err != nil {
+		t.Error(err)
+	}
+	if rate, ratio, err := measureLedger(t.Context(), env, db, r); err != nil || rate <= 0 || ratio <= 0 {
+		t.Errorf("ledger %v rows/s, ratio %v: %v", rate, ratio, err)
+	}
+	r.close() // delivers what waits
+	var rows int
+	if err := db.pool.QueryRow(t.Context(), `select count(*) from weir.usage_ledger where node = 'bench' and node_epoch = 'bench'`).Scan(&rows); err != nil || rows < 22 {
+		t.Errorf("%d rows of the gateway, %v", rows, err)
+	}
+}
+
+func TestCore(t *testing.T) {
+	bars, err := core(bench.Env{Out: t.Output(), Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range bars {
+		if b.Name == "tenants.admit_settle.allocs" && !b.OK() {
+			t.Errorf("%s", b)
+		}
+	}
+}
