@@ -26,7 +26,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, kind upstream.Kin
 		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attribute.String("weir.operation", c.op)))
 	c.span = span
 	w.Header().Set(contract.HeaderRequestID, c.op)
-	out := newOutput(w, c)
+	out := newOutput(w, c, s.opt.WriteTime)
+	defer out.end()
 	defer func() {
 		if p := recover(); p != nil && p != http.ErrAbortHandler {
 			s.opt.Log.Error("request panicked", "operation", c.op, "panic", fmt.Sprint(p))

@@ -4,6 +4,8 @@ import (
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -271,6 +273,36 @@ func TestCloudBreaksMidStream(t *testing.T) {
 		if how == "error event" && (a.weir.CloudTokens != 7 || a.weir.CostUSD != 500_000_000 || a.weir.Tier != "cloud") {
 			t.Errorf("the cloud's tokens and cost are lost: %+v", a.weir)
 		}
+	}
+}
+
+// A client that stops reading its stream loses it, and the cloud's end with it.
+func TestClientThatDoesNotRead(t *testing.T) {
+	n := startNode(t, func(o *local.Options) { o.WriteTime = 50 * time.Millisecond })
+	ended := make(chan struct{})
+	n.cloud.Answer(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		w.Header().Set("Content-Type", "text/event-stream")
+		event := `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"hub-cloud","choices":[{"index":0,"delta":{"content":"` +
+			strings.Repeat("x", 64<<10) + `"}}]}` + "\n\n"
+		for r.Context().Err() == nil {
+			if _, err := io.WriteString(w, event); err != nil {
+				return
+			}
+		}
+	})
+	conn, err := net.Dial("tcp", strings.TrimPrefix(n.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	body := `{"model":"hub-cloud","stream":true,` + hello + `}`
+	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"+
+		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", n.cloud.Key.Reveal(), len(body), body)
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("the stream to a client that does not read goes on")
 	}
 }
 

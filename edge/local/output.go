@@ -17,9 +17,10 @@ import (
 // the decision, whichever comes first, so that quick answers carry the whole
 // contract in their headers and quick failures their status.
 type output struct {
-	w      http.ResponseWriter
-	c      *call
-	stream bool
+	w        http.ResponseWriter
+	c        *call
+	stream   bool
+	patience time.Duration // for one write
 
 	mu     sync.Mutex
 	sse    *sse.Writer // nil until the head of a stream has left
@@ -28,7 +29,9 @@ type output struct {
 	timing *contract.Timing
 }
 
-func newOutput(w http.ResponseWriter, c *call) *output { return &output{w: w, c: c} }
+func newOutput(w http.ResponseWriter, c *call, patience time.Duration) *output {
+	return &output{w: w, c: c, patience: patience}
+}
 
 // hold starts the heartbeats of a stream. release must follow.
 func (o *output) hold(every time.Duration) {
@@ -62,6 +65,7 @@ func (o *output) beat() {
 		o.head(&contract.Result{})
 		o.sse = sse.Start(o.w)
 	}
+	o.allowWrite()
 	_ = o.sse.Comment("weir is thinking") // a client that left is seen by its context
 }
 
@@ -81,6 +85,15 @@ func (o *output) release() {
 	o.ended.Wait()
 }
 
+// allowWrite gives a client that does not read a while for the next write: it
+// would hold its place for ever.
+func (o *output) allowWrite() {
+	_ = http.NewResponseController(o.w).SetWriteDeadline(time.Now().Add(o.patience)) // not every writer can
+}
+
+// end forgets the last write's time, for the connection's next request.
+func (o *output) end() { _ = http.NewResponseController(o.w).SetWriteDeadline(time.Time{}) }
+
 func (o *output) head(r *contract.Result) {
 	h := o.w.Header()
 	r.WriteHeaders(h)
@@ -95,6 +108,7 @@ func (o *output) data(event []byte) error {
 		o.head(&o.c.result)
 		o.sse = sse.Start(o.w)
 	}
+	o.allowWrite()
 	if err := o.sse.Data(event); err != nil {
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
@@ -109,6 +123,7 @@ func (o *output) json(v any) error {
 	}
 	o.head(&o.c.result)
 	o.w.Header().Set("Content-Type", "application/json")
+	o.allowWrite()
 	o.w.WriteHeader(http.StatusOK)
 	if _, err = o.w.Write(raw); err != nil {
 		return fmt.Errorf("%w: %w", errGone, err)
@@ -120,6 +135,7 @@ func (o *output) json(v any) error {
 // of a stream that has begun, which then has no [DONE].
 func (o *output) fail(e *openai.Error) {
 	o.release()
+	o.allowWrite()
 	if o.sse != nil {
 		_ = o.sse.Data(e.Body(&o.c.result)) // the client may be gone
 		return

@@ -59,6 +59,7 @@ type Options struct {
 	Policy      cascade.Policy
 
 	BodyTime    time.Duration // a client may take to send its body: 60 s
+	WriteTime   time.Duration // a client may take to read one event: 30 s
 	FirstByte   time.Duration // 30 s
 	Stall       time.Duration // 10 s
 	Heartbeat   time.Duration // between comments while an answer is held: 2 s
@@ -105,7 +106,7 @@ func New(opt Options) (*Server, error) {
 	for _, d := range []struct {
 		v   *time.Duration
 		def time.Duration
-	}{{&opt.BodyTime, time.Minute}, {&opt.FirstByte, 30 * time.Second}, {&opt.Stall, 10 * time.Second}, {&opt.Heartbeat, 2 * time.Second}} {
+	}{{&opt.BodyTime, time.Minute}, {&opt.WriteTime, 30 * time.Second}, {&opt.FirstByte, 30 * time.Second}, {&opt.Stall, 10 * time.Second}, {&opt.Heartbeat, 2 * time.Second}} {
 		if *d.v <= 0 {
 			*d.v = d.def
 		}
