@@ -187,6 +187,6 @@ func writeFile(path string, write func(io.Writer) error) error {
 
 // Command is `weir cascade` with its subcommands.
 func Command() cli.Command {
-	return cli.Command{Name: "cascade", Short: "Evaluate, calibrate and explain cascade decisions",
+	return cli.Command{Name: "cascade", Short: "evaluate, calibrate and explain cascade decisions",
 		Sub: []cli.Command{EvalCommand(), CalibrateCommand(), explain.Command()}}
 }
