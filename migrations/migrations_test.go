@@ -61,6 +61,61 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	}
 }
 
+// TestOwnSchemaOnly (requirement 25): what others keep in the database stays
+// as it is, and a second migration changes nothing.
+func TestOwnSchemaOnly(t *testing.T) {
+	url := testpg.Empty(t)
+	conn := connect(t, url)
+	if _, err := conn.Exec(t.Context(), `create table public.tenants (id int); insert into public.tenants values (7);
+		create schema other; create table other.limits (id int)`); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := migrations.Up(t.Context(), url); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var kept, foreign int
+	err := conn.QueryRow(t.Context(), `select (select id from public.tenants), (select count(*) from pg_tables
+		where schemaname not in ('weir', 'pg_catalog', 'information_schema'))`).Scan(&kept, &foreign)
+	if err != nil || kept != 7 || foreign != 2 {
+		t.Errorf("kept %d, %d foreign tables, %v", kept, foreign, err)
+	}
+}
+
+// A database of one's own needs no superuser: its owner migrates it, if the
+// role for tenants was granted to it or it may make roles.
+func TestAnOwnerWithoutSuperuserMigrates(t *testing.T) {
+	url := testpg.Empty(t)
+	conn := connect(t, url)
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), `drop role if exists plain_owner; create role plain_owner login password 'x'; grant create on database "`+cfg.Database+`" to plain_owner`); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, _ = conn.Exec(context.Background(), `drop owned by plain_owner cascade; drop role plain_owner`) // the cluster goes anyway
+	})
+	as := strings.Replace(url, "user=weir", "user=plain_owner", 1)
+	if err := migrations.Up(t.Context(), as); err == nil || !strings.Contains(err.Error(), "grant weir_tenant to plain_owner") {
+		t.Fatalf("without the role: %v", err)
+	}
+	if _, err := conn.Exec(t.Context(), `grant weir_tenant to plain_owner`); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Up(t.Context(), as); err != nil {
+		t.Fatal(err)
+	}
+	own := connect(t, as)
+	for _, sql := range []string{`set role weir_tenant`, `select * from weir.api_keys`} {
+		if _, err := own.Exec(t.Context(), sql); err != nil {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
+}
+
 func TestErrorsKeepThePassword(t *testing.T) {
 	for _, url := range []string{"postgres://u:hunter2@127.0.0.1:1/x?connect_timeout=1", "postgres://u:hunter2@[bad/x"} {
 		err := migrations.Up(t.Context(), url)
