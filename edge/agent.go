@@ -51,6 +51,7 @@ type agent struct {
 	roster *roster.Roster
 	report *report.Reporter
 	api    *local.Server
+	past   *decisionLog
 
 	phase atomic.Value // string: "joining", "serving" or "draining"
 	began time.Time    // of serving; set before phase is
@@ -86,6 +87,7 @@ func Run(ctx context.Context, cfg Config, opt Options) error {
 	if err := a.assemble(ctx, opt); err != nil {
 		return err
 	}
+	defer a.past.close()
 	return a.serve(ctx, listener)
 }
 
@@ -115,7 +117,14 @@ func (a *agent) assemble(ctx context.Context, opt Options) error {
 	if a.report, err = report.New(report.Options{Cloud: a.link, Dir: a.cfg.usageDir(), Log: a.log}); err != nil {
 		return err
 	}
-	return a.makeAPI()
+	if a.past, err = openDecisions(a.cfg.DataDir, a.log); err != nil {
+		return err
+	}
+	if err := a.makeAPI(); err != nil {
+		a.past.close()
+		return err
+	}
+	return nil
 }
 
 func (a *agent) makeAPI() error {
@@ -127,7 +136,7 @@ func (a *agent) makeAPI() error {
 		Model: a.cfg.modelName(), CloudModels: a.cfg.CloudModels,
 		TenantID: a.id.TenantID, DeviceID: a.id.DeviceID,
 		AllowAnonymous: a.cfg.AllowAnonymous, AllowedHosts: a.cfg.AllowedHosts, AllowedOrigins: a.cfg.AllowedOrigins,
-		Calibration: cal, Policy: policy,
+		Calibration: cal, Policy: policy, Decisions: a.past,
 		FirstByte: a.cfg.FirstByte, Stall: a.cfg.Stall, Heartbeat: a.cfg.Heartbeat,
 		MaxInflight: a.cfg.MaxInflight, MaxLocal: a.cfg.MaxLocal,
 		Cloud: a.link, Worker: a.worker, Roster: a.roster, Recorder: a.report,

@@ -31,6 +31,8 @@ type Record struct {
 	Kind     Kind      `json:"kind"`                 //
 	Request  string    `json:"request"`              // operation id
 	Cell     string    `json:"cell"`                 //
+	Key      string    `json:"key,omitempty"`        // id of the API key, never its secret
+	Judged   bool      `json:"judged,omitempty"`     // the policy's rule was asked
 	Private  bool      `json:"private"`              // may never be labelled in the shadow
 	Policy   string    `json:"policy"`               // name and version of the policy
 	Model    string    `json:"model"`                // fingerprint of the edge model

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/edge/policies"
 	"github.com/weirhq/weir/edge/uplink"
 	"github.com/weirhq/weir/edge/upstream"
 	"github.com/weirhq/weir/internal/contract"
@@ -37,11 +38,15 @@ type call struct {
 	ask    cascade.Request
 	node   cascade.Node
 	plan   cascade.Plan
+	rules  *policies.Class // the tenant's settings for the class; nil for none
 	policy cascade.Policy
+	// planned says that the request reached the cascade.
+	planned bool
 
 	draft      *upstream.Draft // the local answer, when one was finished
 	verdict    cascade.Verdict
 	judged     bool
+	reserved   int64 // nano-dollars promised by rules for asking the cloud
 	edgeRuns   int
 	cloudSends int
 	via        uplink.Via
@@ -94,7 +99,7 @@ func (c *call) resolve(s *Server) error {
 	if !ok || !c.MayUseModel(c.req.Model) {
 		return openai.ModelNotFound(c.req.Model)
 	}
-	c.named, c.policy = named, s.opt.Policy
+	c.named, c.policy = named, s.rules.Default()
 	if c.view == nil {
 		if c.opt.SLO != "" {
 			return openai.BadRequest(contract.HeaderSLO, openai.CodeInvalidValue, "no SLO class is known to this edge node yet")
@@ -113,25 +118,22 @@ func (c *call) resolve(s *Server) error {
 			c.opt.Deadline = time.Duration(class.DefaultDeadlineMs) * time.Millisecond
 		}
 	}
-	return c.applyPolicy()
+	c.applyPolicy(s)
+	return nil
 }
 
-func (c *call) applyPolicy() error {
-	p := c.view.Policy(c.TenantID, c.class)
-	if p == nil {
-		return nil
+// applyPolicy takes the tenant's settings: the mode where the client named
+// none, and the stricter privacy.
+func (c *call) applyPolicy(s *Server) {
+	if c.rules = s.rules.For(c.view.Policy(c.TenantID, c.class)); c.rules == nil {
+		return
 	}
-	if c.opt.Mode == cascade.ModeAuto {
-		mode, err := cascade.ParseMode(p.Mode)
-		if err != nil {
-			return openai.Internal(err) // a signed policy with an unknown mode must not be guessed
-		}
-		c.opt.Mode = mode
+	if set := c.rules.Settings(); set.Mode != "" && c.opt.Mode == cascade.ModeAuto {
+		c.opt.Mode = set.Mode
 	}
-	if p.Threshold != nil {
-		c.policy.Rule, c.policy.Threshold = cascade.RuleThreshold, *p.Threshold
+	if c.rules.Settings().Privacy.Local() {
+		c.opt.Privacy = cascade.PrivacyLocalOnly
 	}
-	return nil
 }
 
 // tierOf says which tier a model's name means: "" for the cascade. ok is false
@@ -201,6 +203,7 @@ func (c *call) observe(s *Server) {
 		CloudP90:  s.latency.p90(),
 		CloudCost: s.costBound(c, health.Context),
 	}
+	c.node.Budget, c.node.Budgeted = c.rules.Budget()
 }
 
 func present(raw json.RawMessage) bool {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/cascade/policy"
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/tenants"
@@ -41,6 +42,16 @@ func (s *Server) costBound(c *call, context int) int64 {
 		return 1<<63 - 1 // beyond counting is beyond any cap
 	}
 	return cost
+}
+
+// costs is what letting this request over is expected to take. An answer's
+// duration as seen from here holds the way to the cloud already.
+func (s *Server) costs(c *call) policy.Costs {
+	k := policy.Costs{CloudNano: c.node.CloudCost, ExtraSeconds: s.latency.p50().Seconds()}
+	if k.ExtraSeconds == 0 {
+		k.RTTSeconds = c.node.RTT.Seconds()
+	}
+	return k
 }
 
 // cloudModel is the model that an escalation is priced as.
@@ -80,7 +91,8 @@ type latency struct {
 	mu     sync.Mutex
 	last   [64]time.Duration
 	n      int
-	cached time.Duration
+	cached time.Duration // 90 % quantile
+	middle time.Duration
 }
 
 func newLatency() *latency { return &latency{} }
@@ -95,7 +107,14 @@ func (l *latency) add(d time.Duration) {
 	var sorted [64]time.Duration
 	copy(sorted[:], l.last[:have])
 	slices.Sort(sorted[:have])
-	l.cached = sorted[have*9/10]
+	l.cached, l.middle = sorted[have*9/10], sorted[have/2]
+}
+
+// p50 is the median; 0 before the first answer.
+func (l *latency) p50() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.middle
 }
 
 // p90 is the 90 % quantile; 0 before the first answer.

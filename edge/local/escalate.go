@@ -57,6 +57,9 @@ func (s *Server) ask(ctx context.Context, c *call, why cascade.Reason) (*cloudRe
 	if c.opt.Privacy.Local() { // the plan never asks for it: this is the second lock
 		return nil, errors.New("a local-only request must not leave this node")
 	}
+	if err := c.reserve(); err != nil {
+		return nil, err
+	}
 	ctx, span := s.tracer.Start(ctx, "escalate "+string(why), trace.WithSpanKind(trace.SpanKindClient))
 	firstByte := s.opt.FirstByte
 	if !c.req.Stream {

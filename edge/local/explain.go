@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/journal"
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/openai"
 )
@@ -39,6 +40,7 @@ type explained struct {
 	TotalMs  float64          `json:"total_ms"`
 	Weir     *contract.Result `json:"weir"`
 	Scores   *scores          `json:"scores,omitempty"` // scope explain only
+	Label    *journal.Record  `json:"label,omitempty"`  // what was learned later; scope explain only
 
 	tenant, key string
 }
@@ -46,11 +48,13 @@ type explained struct {
 // scores are the numbers behind a decision.
 type scores struct {
 	Policy     string          `json:"policy"`
-	Threshold  float64         `json:"threshold"`
+	Threshold  float64         `json:"threshold,omitempty"`
+	Gain       float64         `json:"gain"`
+	Theta      float64         `json:"theta"`
 	Confidence float64         `json:"confidence"`
 	Known      bool            `json:"known"`
 	Wanted     bool            `json:"wanted"`
-	Signals    signalsView     `json:"signals"`
+	Signals    *signalsView    `json:"signals,omitempty"`
 	LinkRTTMs  float64         `json:"link_rtt_ms"`
 	CloudP90Ms float64         `json:"cloud_p90_ms"`
 	CloudCost  contract.USD    `json:"cloud_cost_bound_usd"`
@@ -84,10 +88,26 @@ func (c *call) explained(total time.Duration) *explained {
 		g := &c.draft.Signals
 		reason := c.verdict.Reason
 		e.Scores = &scores{
-			Policy: c.policy.Name, Threshold: c.policy.Threshold, Confidence: c.verdict.Confidence, Known: c.verdict.Known, Wanted: c.verdict.Wanted,
-			Signals:   signalsView{g.Usable, g.Tokens, g.SumLogProb, g.MinLogProb, g.MeanLogProb},
+			Policy: c.policy.Name, Threshold: c.policy.Threshold, Gain: c.verdict.Gain, Theta: c.verdict.Theta, Confidence: c.verdict.Confidence, Known: c.verdict.Known, Wanted: c.verdict.Wanted,
+			Signals:   &signalsView{g.Usable, g.Tokens, g.SumLogProb, g.MinLogProb, g.MeanLogProb},
 			LinkRTTMs: millis(c.node.RTT), CloudP90Ms: millis(c.node.CloudP90), CloudCost: contract.USD(c.node.CloudCost), Verdict: &reason,
 		}
+	}
+	return e
+}
+
+// explainedRecord is what a logged decision tells.
+func explainedRecord(r *journal.Record) *explained {
+	e := &explained{
+		ID: r.Request, Arrived: time.Unix(0, r.UnixNS).UTC(), Class: r.Cell, Judged: r.Judged, EdgeMs: r.EdgeMS, CloudMs: r.CloudMS,
+		Weir: &contract.Result{Tier: cascade.Tier(r.Tier), Reason: cascade.Reason(r.Reason), Confidence: r.Conf, Policy: r.Policy, CostUSD: contract.USD(r.CostNano)},
+		key:  r.Key,
+	}
+	if r.Private {
+		e.Privacy = cascade.PrivacyLocalOnly
+	}
+	if r.Conf != nil {
+		e.Scores = &scores{Policy: r.Policy, Confidence: *r.Conf, Known: true, Gain: r.Gain, Theta: r.Theta}
 	}
 	return e
 }
@@ -106,6 +126,12 @@ func (s *Server) serveExplain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e := s.ring.find(id)
+	if e == nil {
+		if e, err = s.remembered(r.Context(), id); err != nil {
+			s.refuse(w, r, openai.Internal(err))
+			return
+		}
+	}
 	if e == nil || e.tenant != who.TenantID || (who.KeyID == "" && e.key != "") {
 		s.refuse(w, r, &openai.Error{Status: http.StatusNotFound, Type: openai.TypeNotFound, Code: "request_not_found", Param: "id", NoRetry: true,
 			Message: "this edge node remembers no such request of yours"})
@@ -113,7 +139,7 @@ func (s *Server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	}
 	shown := *e
 	if !who.HasScope(scopeExplain) {
-		shown.Scores = nil
+		shown.Scores, shown.Label = nil, nil
 	}
 	s.serveJSON(w, &shown)
 }

@@ -65,7 +65,7 @@ func (s *Server) run(ctx context.Context, c *call, out *output) error {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	c.observe(s)
-	c.plan = cascade.Before(c.ask, c.node)
+	c.plan, c.planned = cascade.Before(c.ask, c.node), true
 	if c.plan.Refused() {
 		c.outcome = tenants.OutcomeRejected
 		return s.refusal(c, c.plan.Reason)
@@ -145,6 +145,10 @@ func (c *call) judge(s *Server) {
 		Failed:  c.draft.Finish == openai.FinishStop && strings.TrimSpace(c.draft.Text) == "",
 	}
 	cal := s.calibration()
+	c.node.Budget, c.node.Budgeted = c.rules.Budget()
+	if c.rules != nil {
+		c.policy = c.rules.Policy(s.costs(c))
+	}
 	c.verdict = cascade.After(&c.ask, &a, cal, &c.policy, &c.node)
 	if !c.plan.Judge {
 		c.verdict.Escalate, c.verdict.Reason = false, c.plan.Reason

@@ -13,9 +13,12 @@ type metrics struct {
 	requests   *prometheus.CounterVec
 	refused    *prometheus.CounterVec
 	confidence prometheus.Histogram
+	decisions  *prometheus.CounterVec
+	dropped    prometheus.Counter
+	recent     share
 }
 
-func newMetrics(reg prometheus.Registerer, cloud Cloud) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, cloud Cloud, rules prometheus.Collector) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_edge_requests_total", Help: "Requests by the tier that answered, the reason and how they ended.",
@@ -27,12 +30,21 @@ func newMetrics(reg prometheus.Registerer, cloud Cloud) (*metrics, error) {
 			Name: "weir_edge_confidence", Help: "Calibrated probability that the edge's answer is right.",
 			Buckets: []float64{.1, .2, .3, .4, .5, .6, .7, .8, .9, .95, .99},
 		}),
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_edge_decisions_total", Help: "Judged answers by class, by what was done (keep or escalate), and the verdict's reason.",
+		}, []string{"class", "action", "reason"}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_edge_decisions_dropped_total", Help: "Decisions that the log had no room for.",
+		}),
 	}
+	recent := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_edge_escalated_share", Help: "Share of the last 1,000 judged answers that were let over to the cloud.",
+	}, m.recent.value)
 	stat := func(name, help string, read func(uplink.Stats) float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return read(cloud.Stats()) })
 	}
 	all := []prometheus.Collector{
-		m.requests, m.refused, m.confidence,
+		m.requests, m.refused, m.confidence, m.decisions, m.dropped, recent, rules,
 		stat("weir_edge_uplink_up", "1 while the cloud can be reached.", func(s uplink.Stats) float64 { return one(s.State == uplink.Up) }),
 		stat("weir_edge_uplink_quic", "1 while the link runs over QUIC.", func(s uplink.Stats) float64 { return one(s.Via == uplink.ViaQUIC) }),
 		stat("weir_edge_uplink_rtt_seconds", "Smoothed round trip to the cloud.", func(s uplink.Stats) float64 { return s.RTT.Seconds() }),
@@ -48,6 +60,15 @@ func newMetrics(reg prometheus.Registerer, cloud Cloud) (*metrics, error) {
 		}
 	}
 	return m, nil
+}
+
+func (m *metrics) judged(c *call) {
+	action := "keep"
+	if c.verdict.Escalate {
+		action = "escalate"
+	}
+	m.decisions.WithLabelValues(cell(c.class), action, string(c.verdict.Reason)).Inc()
+	m.recent.add(c.verdict.Escalate)
 }
 
 func one(b bool) float64 {

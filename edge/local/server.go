@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/edge/policies"
 	"github.com/weirhq/weir/edge/roster"
 	"github.com/weirhq/weir/edge/supervise"
 	"github.com/weirhq/weir/edge/uplink"
@@ -56,7 +57,7 @@ type Options struct {
 	AllowedOrigins []string // "https://app.example"
 
 	Calibration *cascade.Calibration // nil: nothing can be judged
-	Policy      cascade.Policy
+	Policy      cascade.Policy       // where the tenant's own names no threshold
 
 	BodyTime    time.Duration // a client may take to send its body: 60 s
 	WriteTime   time.Duration // a client may take to read one event: 30 s
@@ -71,6 +72,7 @@ type Options struct {
 	Worker    WorkerState
 	Roster    Roster
 	Recorder  Recorder
+	Decisions Decisions // nil: no log of them is kept
 	Telemetry *telemetry.Telemetry
 	Log       *slog.Logger
 	Now       func() time.Time
@@ -85,6 +87,7 @@ type Server struct {
 	latency *latency
 	ring    *ring
 	replays replays
+	rules   *policies.Set
 	metrics *metrics
 }
 
@@ -120,14 +123,15 @@ func New(opt Options) (*Server, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	m, err := newMetrics(opt.Telemetry.Registry, opt.Cloud)
+	rules := policies.New(opt.Policy, opt.Calibration, opt.Log)
+	m, err := newMetrics(opt.Telemetry.Registry, opt.Cloud, rules)
 	if err != nil {
 		return nil, err
 	}
 	return &Server{
 		opt: opt, tracer: opt.Telemetry.Tracer, metrics: m,
 		gate: make(chan struct{}, opt.MaxInflight), local: make(chan struct{}, 4*opt.MaxLocal),
-		latency: newLatency(), ring: newRing(ringSize),
+		latency: newLatency(), ring: newRing(ringSize), rules: rules,
 	}, nil
 }
 

@@ -33,6 +33,7 @@ func (s *Server) settle(ctx context.Context, c *call, out *output, err error) {
 		out.fail(c.failure)
 	}
 	total := s.opt.Now().Sub(c.arrived)
+	s.decide(c)
 	s.ring.add(c.explained(total))
 	s.count(ctx, c, total)
 	s.access(c, total)
