@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/weirhq/weir/cascade/policy"
 	"github.com/weirhq/weir/cloud/control/openapi"
 	"github.com/weirhq/weir/tenants"
 	"github.com/weirhq/weir/tenants/store"
@@ -39,7 +40,23 @@ func policyRoutes() []adminRoute {
 // policyID names a policy in the audit log and in cursors.
 func policyID(p store.Policy) string { return p.TenantID + "/" + p.Class }
 
+// checkSettings refuses what an edge node would refuse: it would keep the
+// policy it has, and nobody would see why.
+func checkSettings(n *store.Policy) error {
+	spec := n.Spec
+	if string(spec) == "null" {
+		spec = nil
+	}
+	if _, err := policy.Join(spec, n.Mode, n.Threshold); err != nil {
+		return &tenants.FieldError{Field: "spec", Problem: err.Error()}
+	}
+	return nil
+}
+
 func putPolicy(a *adminCall, n store.Policy) (p store.Policy, ch *store.Change, err error) {
+	if err = checkSettings(&n); err != nil {
+		return p, nil, err
+	}
 	if n.TenantID, err = a.tenant(n.TenantID); err != nil {
 		return p, nil, err
 	}

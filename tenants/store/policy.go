@@ -17,7 +17,7 @@ type Policy struct {
 	Class     string          `json:"class" example:"batch" doc:"empty: every class without a policy of its own"`
 	Mode      string          `json:"mode" enum:",auto,edge-only,cloud-only,prefer-edge,prefer-cloud" example:"prefer-edge" doc:"where a request says none; empty: auto"`
 	Threshold *float64        `json:"threshold" example:"0.75" doc:"confidence from which the edge's answer stands; null: the calibrated default"`
-	Spec      json.RawMessage `json:"spec" example:"{\"kind\": \"threshold\"}" doc:"the cascade's own policy object; null: none"`
+	Spec      json.RawMessage `json:"spec" example:"{\"name\": \"fifth\", \"rate\": 0.2}" doc:"the cascade's own settings: name and at most one of threshold, rate, value, budget, risk; null: none"`
 }
 
 const maxSpec = 16 << 10
