@@ -96,8 +96,25 @@ func (a *attempt) relayWhole(ctx context.Context, resp *http.Response) *legError
 	h.Set("Content-Length", strconv.Itoa(len(out)))
 	a.wrote = true
 	a.gin.Writer.WriteHeader(http.StatusOK)
-	_, _ = a.gin.Writer.Write(out) // a client that leaves now has been answered
+	a.writeWhole(out)
 	return nil
+}
+
+// writeWhole writes an answer in pieces, each of which the client has to take
+// in time: one that does not read must not hold its place. A client that
+// leaves has been answered.
+func (a *attempt) writeWhole(out []byte) {
+	const piece = 64 << 10
+	rc := http.NewResponseController(a.gin.Writer)
+	defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
+	for len(out) > 0 {
+		n := min(len(out), piece)
+		_ = rc.SetWriteDeadline(time.Now().Add(a.g.opts.Timeouts.Write)) // not every transport has one
+		if _, err := a.gin.Writer.Write(out[:n]); err != nil {
+			return
+		}
+		out = out[n:]
+	}
 }
 
 // firstToken notes the time to the first token, of the attempt and of the

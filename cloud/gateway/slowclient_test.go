@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
@@ -31,4 +32,24 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", head, resp, err)
 		}
 	}
+}
+
+// A client that does not read a large answer loses it and its place.
+func TestWholeAnswerThatIsNotRead(t *testing.T) {
+	in := newInstance(t, "d", "mixed")
+	in.on(func(w http.ResponseWriter, _ *http.Request, _ map[string]any) bool {
+		fmt.Fprintf(w, `{"id":"c","object":"chat.completion","created":1,"model":"big","choices":[{"index":0,"message":{"role":"assistant","content":%q},"finish_reason":"stop"}]}`,
+			strings.Repeat("x", 16<<20))
+		return true
+	})
+	r := newRig(t, func(o *Options) { o.Timeouts.Write = 50 * time.Millisecond }, in)
+	conn, err := net.Dial("tcp", r.server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	body := `{"model":"big","messages":[{"role":"user","content":"hi"}]}`
+	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		r.key, len(body), body)
+	await(t, "the request's end", func() bool { return len(r.ledger(t)) > 0 && r.InFlight() == 0 })
 }
