@@ -43,7 +43,7 @@ soak: setup-test build engine
 	WEIR_SOAK=1 WEIR_LIB="$(CURDIR)/lib" WEIR_BIN="$(CURDIR)/bin/weir" $(GO) test -count=1 -timeout 4h -v ./... | grep -vE '^(=== RUN|=== PAUSE|=== CONT)'
 
 bench: setup build engine
-	WEIR_LIB="$(CURDIR)/lib" bin/weir bench --json-out out/bench.json
+	WEIR_LIB="$(CURDIR)/lib" bin/weir bench --json-out out/bench.json $(if $(wildcard ../shared/data),--data ../shared/data)
 
 fmt:
 	gofmt -w .

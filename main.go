@@ -42,6 +42,7 @@ func suites() []bench.Suite {
 		enginebench.Suite(),
 		overhead.Suite(),
 		tenantbench.Suite(),
+		replay.BenchSuite(),
 		experts.BenchSuite(),
 	}
 }
