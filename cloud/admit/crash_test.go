@@ -2,8 +2,12 @@ package admit_test
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -140,6 +144,7 @@ func TestDatabaseAway(t *testing.T) {
 		eventually(t, "a gateway is degraded", func() bool { return n.status() == "degraded" })
 	}
 	began := l.count.Load()
+	memory := []int{f.nodes[0].memory(), f.nodes[1].memory()}
 	away := time.After(time.Duration(soak(12, 300)) * time.Second) // leases of 10 s end meanwhile
 	for done := false; !done; {
 		select {
@@ -154,6 +159,11 @@ func TestDatabaseAway(t *testing.T) {
 		}
 	}
 	during := l.count.Load() - began
+	for i, n := range f.nodes {
+		if grown := n.memory() - memory[i]; grown > 50<<10 {
+			t.Errorf("gateway %d grew by %d KiB while the database was away", i, grown)
+		}
+	}
 	server.Start(t)
 	for _, n := range f.nodes {
 		n.awaitReady()
@@ -166,6 +176,85 @@ func TestDatabaseAway(t *testing.T) {
 	}
 	eventually(t, "no row is lost", func() bool { return l.missing(f) == 0 })
 	eventually(t, "counters equal the ledger", func() bool { return f.reserved() == 0 && f.used("requests") == f.ledgered("1") })
+}
+
+// memory is the process's anonymous memory in KiB; rows on disk are not in it.
+func (n *node) memory() int {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))
+	if err != nil {
+		n.f.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			kib, err := strconv.Atoi(strings.Fields(v)[0])
+			if err != nil {
+				n.f.t.Fatal(err)
+			}
+			return kib
+		}
+	}
+	n.f.t.Fatal("no RssAnon")
+	return 0
+}
+
+// TestSlotsAfterAborts: 1,000 aborted requests leave no slot in use, and each
+// has at most one row (requirements 5, 13).
+func TestSlotsAfterAborts(t *testing.T) {
+	f := newFleet(t, testpg.Start(t), 1, fake.Options{MaxTokens: 50, ITL: time.Millisecond}, false,
+		limit{kind: "concurrent", window: "at_once", max: 40}, limit{kind: "output_tokens", window: "day", max: 1 << 40})
+	n := f.nodes[0]
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			for j := range 25 {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+(i*25+j)%40)*time.Millisecond)
+				n.ask(ctx, `,"stream":true`)
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	eventually(t, "no reservation is open", func() bool { return n.metric("weir_admission_open_reservations") == "0" })
+	if got := f.parallel(40, ""); got[200] != 40 {
+		t.Errorf("40 requests for 40 slots: %v", got)
+	}
+	eventually(t, "counters equal the ledger", func() bool { return f.reserved() == 0 && f.used("output_tokens") == f.ledgered("output_tokens") })
+	if twice := f.number(`select count(*) from (select operation_id from weir.usage_ledger where tenant_id = $1 group by 1 having count(*) > 1) x`, f.tenant); twice != 0 {
+		t.Errorf("%d operations have more than one row", twice)
+	}
+	if f.ledgered("(outcome = 'client_cancelled' and output_tokens > 0)::int") == 0 {
+		t.Error("no abort came in the middle of a stream: the test proves little")
+	}
+}
+
+// TestRandomNamesMintNoSeries: names that clients make up become no labels
+// (requirement 22).
+func TestRandomNamesMintNoSeries(t *testing.T) {
+	f := newFleet(t, testpg.Start(t), 1, fake.Options{MaxTokens: 1}, false)
+	n := f.nodes[0]
+	n.ask(t.Context(), "")
+	series := func() int {
+		resp, err := f.client.Get("http://" + n.ops + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(b), "\n")
+	}
+	if r := n.ask(t.Context(), `,"model":"first-unknown"`); r.status != 404 {
+		t.Fatalf("an unknown model: %d %s", r.status, r.body)
+	}
+	before := series()
+	for i := range soak(1000, 10_000) {
+		n.ask(t.Context(), fmt.Sprintf(`,"model":"made-up-%d","user":"u%d"`, i, i))
+	}
+	if after := series(); after > before+5 {
+		t.Errorf("%d lines of metrics, %d before", after, before)
+	}
 }
 
 // TestStrictTenantWithoutDatabase: budgets of a strict tenant are served within
