@@ -14,7 +14,7 @@ import (
 	"github.com/weirhq/weir/internal/up"
 )
 
-const usage = "[--ready-file F] [--n N] [--json]"
+const usage = "[--ready-file F] [--n N] [--rate R] [--json]"
 
 // Command is "weir eval".
 func Command() cli.Command {
@@ -26,12 +26,16 @@ func run(ctx context.Context, env cli.Env, args []string) error {
 	readyFile := fs.String("ready-file", "", "ready file of 'weir up' (default: the one in its data directory)")
 	n := fs.Int("n", 0, "use N prompts, spread over the tasks (0: all)")
 	concurrency := fs.Int("concurrency", 1, "prompts at a time; the figures of time are honest at 1")
+	rate := fs.Float64("rate", 0, "make auto hold this share of escalations meanwhile, 0 to 1 (default: the policy in force)")
 	asJSON := fs.Bool("json", false, "print JSON")
 	if err := cli.ParseFlags(env, fs, usage, args); err != nil {
 		return err
 	}
 	if fs.NArg() > 0 || *concurrency < 1 || *concurrency > 64 {
 		return cli.Usagef("want no arguments and --concurrency from 1 to 64")
+	}
+	if !(*rate >= 0 && *rate <= 1) {
+		return cli.Usagef("--rate %v: want 0 to 1", *rate)
 	}
 	if *readyFile == "" {
 		dir, err := up.DefaultData(env.Getenv)
@@ -49,7 +53,12 @@ func run(ctx context.Context, env cli.Env, args []string) error {
 			fmt.Fprintf(env.Stderr, "%d of %d prompts\n", done, of)
 		}
 	}
-	r, err := Run(ctx, ready, *n, *concurrency, progress)
+	var r *Report
+	if fs.Changed("rate") {
+		r, err = runAtRate(ctx, ready, *rate, *n, *concurrency, progress)
+	} else {
+		r, err = Run(ctx, ready, *n, *concurrency, progress)
+	}
 	if err != nil {
 		return err
 	}
@@ -69,6 +78,9 @@ func (r *Report) print(w io.Writer) {
 		m := r.Modes[name]
 		fmt.Fprintf(w, "%-11s %8.1f%% %6.1f-%6.1f %% %9.1f%% %9.2f %9.2f %9.2f %9.2f\n", name, 100*m.Accuracy,
 			100*m.Accuracy95[0], 100*m.Accuracy95[1], 100*m.Escalated, m.TTFT.P50, m.TTFT.P95, m.E2E.P50, m.E2E.P95)
+	}
+	if r.TargetRate != nil {
+		fmt.Fprintf(w, "\nauto was told to escalate %.1f %%\n", 100**r.TargetRate)
 	}
 	fmt.Fprintf(w, "\nauto recovers %.1f %% of the accuracy gap (95 %%: %.1f to %.1f)\n",
 		100*r.GapRecovered, 100*r.GapRecovered95[0], 100*r.GapRecovered95[1])

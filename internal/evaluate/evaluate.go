@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
@@ -108,12 +109,21 @@ func Run(ctx context.Context, ready client.Ready, n, concurrency int, progress f
 	if len(lines) == 0 {
 		return nil, errors.New("the held-out set is empty")
 	}
+	shuffle(lines)
 	c := &client.Client{URL: ready.EdgeURL, Key: ready.AppKey, HTTP: &http.Client{}}
 	rows, err := collect(ctx, c, lines, concurrency, func(done int) { progress(done, len(lines)) })
 	if err != nil {
 		return nil, err
 	}
 	return report(lines, rows), nil
+}
+
+// shuffle puts the lines into a random order, always the same. The set is
+// sorted by task, and a target rate is held in every window: of a hard task it
+// would let over too little, of an easy one too much.
+func shuffle(lines []models.Example) {
+	rng := rand.New(rand.NewPCG(20, 26))
+	rng.Shuffle(len(lines), func(i, j int) { lines[i], lines[j] = lines[j], lines[i] })
 }
 
 // spread takes n lines at even distances: the set is sorted by task.

@@ -16,8 +16,10 @@ const maxEscalated = 0.40
 
 // Report is the result of an evaluation. Shares and accuracies are 0..1.
 type Report struct {
-	Prompts int             `json:"prompts"`
-	Modes   map[string]Mode `json:"modes"`
+	Prompts int `json:"prompts"`
+	// TargetRate is the share of escalations that auto was told to hold.
+	TargetRate *float64        `json:"target_rate,omitempty"`
+	Modes      map[string]Mode `json:"modes"`
 	// GapRecovered is (auto - edge-only) / (cloud-only - edge-only) of the
 	// accuracies, with a paired bootstrap interval of 95 %.
 	GapRecovered   float64    `json:"gap_recovered"`

@@ -2,6 +2,7 @@ package evaluate
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -69,5 +70,25 @@ func TestSpread(t *testing.T) {
 	}
 	if got := spread(lines, 5); got[0].Sub != "a" || got[4].Sub != "i" || len(got) != 5 {
 		t.Errorf("got %v", got)
+	}
+}
+
+func TestShuffleIsAlwaysTheSame(t *testing.T) {
+	var a, b []models.Example
+	for i := range 50 {
+		a, b = append(a, models.Example{Sub: string(rune('a' + i))}), append(b, models.Example{Sub: string(rune('a' + i))})
+	}
+	sorted := slices.Clone(a)
+	shuffle(a)
+	shuffle(b)
+	moved := 0
+	for i := range a {
+		if a[i].Sub != b[i].Sub {
+			t.Fatalf("line %d differs between two shuffles", i)
+		}
+		moved += bit(a[i].Sub != sorted[i].Sub)
+	}
+	if moved < 40 {
+		t.Errorf("only %d of 50 lines moved", moved)
 	}
 }
