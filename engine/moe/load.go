@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/gguf"
 	"github.com/weirhq/weir/engine/models"
+	"github.com/weirhq/weir/engine/moe/kernel"
 	"github.com/weirhq/weir/engine/moe/pages"
 	"github.com/weirhq/weir/engine/moe/shard"
 	"github.com/weirhq/weir/engine/moe/vocab"
@@ -51,6 +52,8 @@ func Load(o Options) (*Runner, error) {
 		return nil, fmt.Errorf("model %s: %w", o.Name, err)
 	}
 	r.prompt = prompt
+	o.Logger.Info("model loaded", "model", o.Name, "arch", f.shape.arch, "params", f.shape.params, "threads", o.Threads,
+		"simd", kernel.SIMD(), "shards", len(r.Experts().Shards))
 	return r, nil
 }
 
