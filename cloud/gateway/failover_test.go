@@ -254,7 +254,7 @@ func TestStall(t *testing.T) {
 
 func TestFirstByteTimeout(t *testing.T) {
 	a, b := newInstance(t, "a", "mixed"), newInstance(t, "b", "mixed")
-	r := newRig(t, func(o *Options) { o.Timeouts.FirstByte = 50 * time.Millisecond; o.Policy = preferring("a") }, a, b)
+	r := newRig(t, func(o *Options) { o.Timeouts.FirstByte = 400 * time.Millisecond; o.Policy = preferring("a") }, a, b)
 	a.on(a.hangsAfter(0))
 	if got := r.chat(t, ask1s); got.status != 200 || got.header.Get(contract.HeaderAttempts) != "2" {
 		t.Fatalf("answer %d %s", got.status, got.body)

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -38,8 +39,8 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 func TestWholeAnswerThatIsNotRead(t *testing.T) {
 	in := newInstance(t, "d", "mixed")
 	in.on(func(w http.ResponseWriter, _ *http.Request, _ map[string]any) bool {
-		fmt.Fprintf(w, `{"id":"c","object":"chat.completion","created":1,"model":"big","choices":[{"index":0,"message":{"role":"assistant","content":%q},"finish_reason":"stop"}]}`,
-			strings.Repeat("x", 16<<20))
+		_, _ = io.WriteString(w, `{"id":"c","object":"chat.completion","created":1,"model":"big","choices":[{"index":0,"message":{"role":"assistant","content":"`+
+			strings.Repeat("x", 5<<20)+`"},"finish_reason":"stop"}]}`)
 		return true
 	})
 	r := newRig(t, func(o *Options) { o.Timeouts.Write = 50 * time.Millisecond }, in)
@@ -48,6 +49,9 @@ func TestWholeAnswerThatIsNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil { // the sender's own buffer takes 4 MiB at most
+		t.Fatal(err)
+	}
 	body := `{"model":"big","messages":[{"role":"user","content":"hi"}]}`
 	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		r.key, len(body), body)
