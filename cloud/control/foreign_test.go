@@ -45,7 +45,7 @@ func (p *plane) newWorld(t *testing.T, name string) world {
 		p.admin(t, http.MethodPost, route, body).into(t, &made)
 		w.kinds[route] = made.ID
 	}
-	p.admin(t, http.MethodPut, "policies", map[string]any{"tenant_id": w.tenant, "spec": map[string]string{"kind": name}}).into(t, &struct{}{})
+	p.admin(t, http.MethodPut, "policies", map[string]any{"tenant_id": w.tenant, "spec": map[string]string{"name": name}}).into(t, &struct{}{})
 	r := tenants.UsageRecord{AttemptID: uuid.Must(uuid.NewV7()).String(), OperationID: uuid.Must(uuid.NewV7()).String(), TenantID: w.tenant,
 		KeyID: w.kinds["keys"], Tier: tenants.Cloud, Model: name, Outcome: tenants.OutcomeOK, UsageSource: tenants.UsageUpstream, StartedAt: time.Now().UTC()}
 	if _, err := ledger.NewStore(p.store.Pool()).Insert(t.Context(), []tenants.UsageRecord{r}); err != nil {
