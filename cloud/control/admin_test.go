@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/internal/testpg"
-	"github.com/weirhq/weir/tenants/ledger"
 	"github.com/weirhq/weir/tenants/store"
 )
 
@@ -197,7 +196,7 @@ func TestCreateThenRead(t *testing.T) {
 	if jt := p.admin(t, "GET", "join-tokens", nil); strings.Contains(string(jt.body), token[18:40]) || !strings.Contains(string(jt.body), "kitchen") {
 		t.Errorf("join tokens: %s", jt)
 	}
-	var empty ledger.Report
+	var empty usageAnswer
 	u := p.admin(t, "GET", "usage", nil)
 	u.into(t, &empty)
 	if empty.Rows == nil || empty.Groups == nil || empty.Totals.Attempts != 0 {

@@ -17,7 +17,6 @@ import (
 	"github.com/weirhq/weir/internal/testpg"
 	"github.com/weirhq/weir/migrations"
 	"github.com/weirhq/weir/tenants"
-	"github.com/weirhq/weir/tenants/ledger"
 )
 
 func TestFirstStart(t *testing.T) {
@@ -76,7 +75,7 @@ func TestRecordedRowsReachTheLedger(t *testing.T) {
 	if r, ok := got.(ownUsage); !ok || len(r.Rows) != 1 || r.Totals.InputTokens != 5 {
 		t.Errorf("got %+v", got)
 	}
-	var seen ledger.Report
+	var seen usageAnswer
 	p.admin(t, http.MethodGet, "usage?operation_id="+row.OperationID, nil).into(t, &seen)
 	if len(seen.Rows) != 1 || seen.Rows[0].AttemptID != row.AttemptID {
 		t.Errorf("admin's view %+v", seen)

@@ -15,7 +15,6 @@ import (
 	"github.com/weirhq/weir/internal/pki"
 	"github.com/weirhq/weir/internal/testpg"
 	"github.com/weirhq/weir/tenants"
-	"github.com/weirhq/weir/tenants/ledger"
 )
 
 // join sends a join token with a fresh key.
@@ -240,7 +239,7 @@ func TestDeviceUsage(t *testing.T) {
 	if r.Accepted != 1 {
 		t.Errorf("another device: %+v", r)
 	}
-	var got ledger.Report
+	var got usageAnswer
 	p.admin(t, http.MethodGet, "usage?device_id="+d.DeviceID, nil).into(t, &got)
 	if got.Totals.Attempts != 2 || got.Rows[0].TenantID != mine || got.Rows[0].DeviceID != d.DeviceID || got.Rows[0].PriceVersion == 0 {
 		t.Errorf("ledger %+v", got)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirhq/weir/internal/testpg"
 	"github.com/weirhq/weir/tenants"
+	"github.com/weirhq/weir/tenants/report"
 )
 
 func TestMain(m *testing.M) { os.Exit(testpg.Run(m)) }
@@ -54,19 +55,15 @@ func insert(t *testing.T, s *Store, rows ...tenants.UsageRecord) Result {
 	return res
 }
 
-func usage(t *testing.T, s *Store, q Query) Report {
+// usage returns the rows that a selection finds in the ledger, newest first.
+func usage(t *testing.T, s *Store, sel report.Selection) []tenants.UsageRecord {
 	t.Helper()
-	if q.From.IsZero() {
-		q.From = time.Now().Add(-200 * 24 * time.Hour)
-	}
-	if q.To.IsZero() {
-		q.To = time.Now().Add(time.Hour)
-	}
-	r, err := s.Usage(t.Context(), q)
+	sel.From, sel.To = time.Now().Add(-200*24*time.Hour), time.Now().Add(time.Hour)
+	recs, _, err := report.Attempts(t.Context(), s.pool, sel, "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r
+	return recs
 }
 
 func TestRowsComeBackAsTheyWent(t *testing.T) {
@@ -76,9 +73,9 @@ func TestRowsComeBackAsTheyWent(t *testing.T) {
 	if res := insert(t, s, cloud, edge); res != (Result{Inserted: 2}) {
 		t.Fatalf("got %+v", res)
 	}
-	r := usage(t, s, Query{TenantID: tenantA, Limit: 10})
-	if len(r.Rows) != 2 || r.Rows[0] != cloud || r.Rows[1] != edge {
-		t.Errorf("got %+v", r.Rows)
+	got := usage(t, s, report.Selection{TenantID: tenantA})
+	if len(got) != 2 || got[0] != cloud || got[1] != edge {
+		t.Errorf("got %+v", got)
 	}
 	if res := insert(t, s); res != (Result{}) {
 		t.Errorf("no rows: %+v", res)
@@ -101,8 +98,8 @@ func TestReplaysChangeNothing(t *testing.T) {
 	if res := insert(t, s, same, otherTenant, otherDevice, first); res != (Result{Inserted: 2, Duplicates: 2}) {
 		t.Fatalf("got %+v", res)
 	}
-	if r := usage(t, s, Query{TenantID: tenantA, DeviceID: device1, Limit: 10}); len(r.Rows) != 1 || r.Rows[0] != first {
-		t.Errorf("got %+v", r.Rows)
+	if got := usage(t, s, report.Selection{TenantID: tenantA, DeviceID: device1}); len(got) != 1 || got[0] != first {
+		t.Errorf("got %+v", got)
 	}
 }
 
@@ -122,8 +119,8 @@ func TestRowsThatCanNeverBeWritten(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if r := usage(t, s, Query{}); r.Totals.Attempts != 0 {
-		t.Errorf("%d rows of failed batches are in the ledger", r.Totals.Attempts)
+	if got := usage(t, s, report.Selection{}); len(got) != 0 {
+		t.Errorf("%d rows of failed batches are in the ledger", len(got))
 	}
 }
 
@@ -155,69 +152,6 @@ func TestDayOf(t *testing.T) {
 	}
 }
 
-func TestSumsGroupsAndPages(t *testing.T) {
-	s := newStore(t, testpg.Start(t))
-	now := time.Now()
-	var rows []tenants.UsageRecord
-	for i := range 25 {
-		r := row(now.Add(-time.Duration(i) * 3 * time.Hour))
-		if i%5 == 0 {
-			r.Tier, r.Model, r.CostNanoUSD = tenants.Edge, "hub-edge", 0
-		}
-		if i == 7 { // a second attempt of the operation before
-			r.OperationID = rows[6].OperationID
-		}
-		rows = append(rows, r)
-	}
-	foreign := row(now)
-	foreign.TenantID = tenantB
-	insert(t, s, append(rows, foreign)...)
-
-	r := usage(t, s, Query{TenantID: tenantA})
-	want := Totals{Requests: 24, Attempts: 25, InputTokens: 250, CachedTokens: 100, OutputTokens: 75, ReasoningTokens: 25, CostNanoUSD: 20 * 1900}
-	if r.Totals != want || len(r.Rows) != 0 {
-		t.Errorf("totals %+v, want %+v", r.Totals, want)
-	}
-	if len(r.Groups) != 2 || r.Groups[0].Model != "hub-cloud" || r.Groups[0].Attempts != 20 || r.Groups[1].Tier != tenants.Edge {
-		t.Errorf("groups %+v", r.Groups)
-	}
-	seen := 0
-	for q := (Query{TenantID: tenantA, Limit: 10}); ; {
-		page := usage(t, s, q)
-		for _, got := range page.Rows {
-			if got != rows[seen] {
-				t.Fatalf("row %d: %+v", seen, got)
-			}
-			seen++
-		}
-		if q.After = page.Next; q.After == "" {
-			break
-		}
-	}
-	if seen != 25 {
-		t.Errorf("%d rows over all pages", seen)
-	}
-	if op := usage(t, s, Query{OperationID: rows[6].OperationID, Limit: 9}); len(op.Rows) != 2 || op.Totals.Requests != 1 {
-		t.Errorf("one operation: %+v", op)
-	}
-	part := usage(t, s, Query{TenantID: tenantA, From: rows[10].StartedAt, To: rows[5].StartedAt, Limit: 100})
-	if len(part.Rows) != 5 || part.Totals.Attempts != 5 {
-		t.Errorf("time span: %d rows, %d attempts", len(part.Rows), part.Totals.Attempts)
-	}
-}
-
-func TestBadQueries(t *testing.T) {
-	s := newStore(t, testpg.Start(t))
-	for _, after := range []string{"!", "aGVsbG8", cursorAfter(tenants.UsageRecord{AttemptID: "x"})} {
-		if _, err := s.Usage(t.Context(), Query{After: after, Limit: 1}); !errors.Is(err, ErrBadCursor) {
-			t.Errorf("%q: %v", after, err)
-		}
-	}
-	if _, err := s.Usage(t.Context(), Query{TenantID: "x"}); err == nil {
-		t.Error("a tenant that is no UUID was accepted")
-	}
-}
-
 func TestPartitionsAheadAndLost(t *testing.T) {
 	s := newStore(t, testpg.Start(t))
 	now := time.Now()
@@ -239,16 +173,4 @@ func TestPartitionsAheadAndLost(t *testing.T) {
 	if res := insert(t, s, r); res.Inserted != 1 {
 		t.Errorf("got %+v", res)
 	}
-}
-
-func FuzzCursor(f *testing.F) {
-	f.Add("")
-	f.Add(cursorAfter(row(time.Now())))
-	f.Add("MjAyNi0wMS0wMVQwMDowMDowMFogeA")
-	f.Fuzz(func(t *testing.T, s string) {
-		at, id, err := Query{After: s}.cursor()
-		if (err == nil && s != "") != (at != nil && id != nil) {
-			t.Fatalf("%q: %v %v %v", s, at, id, err)
-		}
-	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/internal/testpg"
 	"github.com/weirhq/weir/tenants"
+	"github.com/weirhq/weir/tenants/report"
 )
 
 // someRows returns n rows of the last hours, retries and escalations included.
@@ -83,8 +84,8 @@ func TestDropDays(t *testing.T) {
 	if err != nil || n != 1 {
 		t.Fatalf("%d days dropped, %v", n, err)
 	}
-	if r := usage(t, s, Query{TenantID: tenantA, Limit: 10}); len(r.Rows) != 1 || r.Rows[0].AttemptID != fresh.AttemptID {
-		t.Errorf("rows left: %+v", r.Rows)
+	if got := usage(t, s, report.Selection{TenantID: tenantA}); len(got) != 1 || got[0].AttemptID != fresh.AttemptID {
+		t.Errorf("rows left: %+v", got)
 	}
 	if res := insert(t, s, old); res.Inserted != 1 {
 		t.Errorf("a row of a dropped day: %+v", res)
