@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -79,7 +80,7 @@ func newRole(conf Config, p plane, auth *pki.Authority, tel *telemetry.Telemetry
 		return nil, err
 	}
 	epoch := contract.NewID()
-	if r.admit, err = newAdmission(conf.Name, epoch, p, r.pool, tel, log); err != nil {
+	if r.admit, err = newAdmission(&conf, epoch, p, r.pool, tel, log); err != nil {
 		return nil, err
 	}
 	r.gateway, err = gateway.New(gateway.Options{
@@ -95,11 +96,12 @@ func newRole(conf Config, p plane, auth *pki.Authority, tel *telemetry.Telemetry
 	return r, nil
 }
 
-func newAdmission(name, epoch string, p plane, instances *pool.Pool, tel *telemetry.Telemetry, log *slog.Logger) (*admit.Admitter, error) {
+func newAdmission(conf *Config, epoch string, p plane, instances *pool.Pool, tel *telemetry.Telemetry, log *slog.Logger) (*admit.Admitter, error) {
 	o := admit.Options{Directory: p, Pool: instances, Registry: tel.Registry, Log: log}
 	if leases := p.Leases(); leases != nil {
 		o.Leases, o.Recovered = leases, p.Rows().Recovered()
-		o.Gateway = lease.Gateway{Node: p.Rows().Node(), Epoch: epoch, Name: name}
+		o.Gateway = lease.Gateway{Node: p.Rows().Node(), Epoch: epoch, Name: conf.Name}
+		o.Remainders = filepath.Join(conf.DataDir, "budgets.json")
 	}
 	return admit.New(o)
 }

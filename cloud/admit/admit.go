@@ -52,9 +52,12 @@ type Options struct {
 	// Recovered is closed when the ledger holds all rows of this node's earlier
 	// processes; nil never.
 	Recovered <-chan struct{}
-	Queue     fair.Options          // the zero value is fair.DefaultOptions
-	Registry  prometheus.Registerer // nil: no metrics
-	Log       *slog.Logger
+	// Remainders is a file that keeps what budgets had left, for a start without
+	// the store; "" keeps none.
+	Remainders string
+	Queue      fair.Options          // the zero value is fair.DefaultOptions
+	Registry   prometheus.Registerer // nil: no metrics
+	Log        *slog.Logger
 }
 
 // Admitter is a gateway.Admission. It is safe for concurrent use.
@@ -156,6 +159,9 @@ func (a *Admitter) load(index *tenants.Index, now time.Time) (*rules, error) {
 	prices, perr := price.NewBook(index.Snapshot().Prices)
 	if perr != nil {
 		prices, _ = price.NewBook(nil) // an empty book has nothing to refuse
+	}
+	if a.rules.Load() == nil {
+		err = errors.Join(err, a.recallRemainders(now))
 	}
 	return &rules{index, limits, prices}, errors.Join(err, perr)
 }

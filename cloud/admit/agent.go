@@ -16,6 +16,7 @@ const (
 	shareEvery  = time.Second
 	callTimeout = 2 * time.Second // of one contact with the store
 	houseEvery  = time.Minute
+	noteEvery   = 5 * time.Second
 	// abandonAfter is how long the budget blocks of a gateway that died wait
 	// for it to come back with its rows.
 	abandonAfter = 10 * time.Minute
@@ -41,6 +42,7 @@ type agent struct {
 	peers    atomic.Int64
 	shareAt  time.Time
 	houseAt  time.Time
+	noteAt   time.Time
 	restored bool
 }
 
@@ -221,6 +223,12 @@ func (g *agent) housekeep(ctx context.Context) {
 		g.shareAt = now
 		if err := g.share(ctx, now); err != nil {
 			g.a.o.Log.Warn("rates are not divided, shares stay", "error", err)
+		}
+	}
+	if now.Sub(g.noteAt) >= noteEvery {
+		g.noteAt = now
+		if err := g.a.noteRemainders(now); err != nil {
+			g.a.o.Log.Warn("what budgets have left is not noted on disk", "error", err)
 		}
 	}
 	if !g.restored && g.closedNow() {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -176,6 +177,40 @@ func TestDatabaseAway(t *testing.T) {
 	}
 	eventually(t, "no row is lost", func() bool { return l.missing(f) == 0 })
 	eventually(t, "counters equal the ledger", func() bool { return f.reserved() == 0 && f.used("requests") == f.ledgered("1") })
+}
+
+// TestStartWithoutDatabase: a gateway that starts while the database is away
+// serves from what is on its disk; a tenant that prefers service has the
+// remainder that was noted, and no more.
+func TestStartWithoutDatabase(t *testing.T) {
+	server := testpg.NewServer(t)
+	f := newFleet(t, server.URL(), 1, fake.Options{MaxTokens: 1}, false, limit{kind: "requests", window: "month", max: 30})
+	n := f.nodes[0]
+	served := 0
+	for range 10 {
+		if r := n.ask(t.Context(), ""); r.status == 200 {
+			served++
+		}
+	}
+	noted := filepath.Join(n.dir, "data", "budgets.json")
+	eventually(t, "the remainder is noted", func() bool {
+		b, _ := os.ReadFile(noted)
+		return strings.Contains(string(b), `"Remaining":20`)
+	})
+	server.Stop()
+	n.kill()
+	n.start()
+	eventually(t, "a gateway is degraded", func() bool { return n.status() == "degraded" })
+	for r := (reply{status: 200}); r.status == 200; served++ {
+		if r = n.ask(t.Context(), ""); r.status != 200 {
+			served--
+		}
+	}
+	if served != 30 {
+		t.Errorf("%d served of a budget of 30, 10 of them before the start without the database", served)
+	}
+	server.Start(t)
+	eventually(t, "all rows", func() bool { return f.ledgered("1") == 30 && f.used("requests") == 30 })
 }
 
 // memory is the process's anonymous memory in KiB; rows on disk are not in it.

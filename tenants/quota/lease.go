@@ -122,6 +122,33 @@ func (a *Account) AssumeRemaining(limitID string, remaining int64, now time.Time
 	}
 }
 
+// Remainder is what a budget had left in a period, as far as a gateway knew.
+type Remainder struct {
+	LimitID   string
+	Window    Window
+	Period    Period
+	Remaining int64
+}
+
+// Remainders appends to dst what leased budgets have left now: what nobody
+// holds, and what this gateway holds unspent. Budgets of each key apart, and
+// those of which the store has told nothing, are left out.
+func (a *Account) Remainders(dst []Remainder, now time.Time) []Remainder {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := readClock(now)
+	for k, s := range a.states {
+		if k.key != "" || s.limit.Window != Day && s.limit.Window != Month {
+			continue
+		}
+		p := c.period(s.limit.Window)
+		if w := a.wallet(s, p); w != nil && w.leased && w.answered != 0 {
+			dst = append(dst, Remainder{k.limit, s.limit.Window, p, max(w.available(), 0) + w.remaining})
+		}
+	}
+	return dst
+}
+
 func (a *Account) leased(k LeaseKey) *wallet {
 	s := a.states[stateKey{k.LimitID, k.Key}]
 	if s == nil {
