@@ -211,31 +211,3 @@ func (s *Store) Sweep(ctx context.Context, now time.Time) error {
 	}
 	return nil
 }
-
-// Used returns what is counted as used of a tenant's budgets in their present
-// periods, by limit and API key, as of the holders' last reports.
-func (s *Store) Used(ctx context.Context, tenantID string, now time.Time) ([]Usage, error) {
-	rows, err := s.pool.Query(ctx, `select b.limit_id, b.key_id, b.max, b.closed + coalesce(sum(l.used) filter (where not l.final), 0),
-			coalesce(sum(l.reserved) filter (where not l.final), 0)
-		from weir.budgets b left join weir.budget_leases l using (tenant_id, limit_id, key_id, window_, period)
-		where b.tenant_id = $1 and (b.window_ = 'day' and b.period = $2 or b.window_ = 'month' and b.period = $3)
-		group by b.limit_id, b.key_id, b.max, b.closed order by 1, 2`,
-		tenantID, int32(quota.PeriodAt(quota.Day, now)), int32(quota.PeriodAt(quota.Month, now)))
-	if err != nil {
-		return nil, fmt.Errorf("read budgets: %w", err)
-	}
-	out, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Usage])
-	if err != nil {
-		return nil, fmt.Errorf("read budgets: %w", err)
-	}
-	return out, nil
-}
-
-// Usage is one budget's state over all gateways.
-type Usage struct {
-	LimitID  string
-	KeyID    string // where the limit counts each key apart
-	Max      int64
-	Used     int64
-	Reserved int64
-}
