@@ -23,7 +23,8 @@ const module = "github.com/weirhq/weir"
 // pure lists the packages that decide and do nothing else.
 var pure = []string{
 	"cloud/route", "cloud/roles", "engine/batch", "engine/sample", "experts/gate", "experts/plan",
-	"cascade", "tenants/quota", "tenants/fair", "tenants/price",
+	"cascade", "cascade/control", "cascade/learn", "cascade/measure", "cascade/policy", "cascade/prerouter",
+	"cascade/stream", "cascade/tiers", "cascade/validate", "tenants/quota", "tenants/fair", "tenants/price",
 }
 
 // pureMayImport lists our packages whose types pure packages may use: those of
