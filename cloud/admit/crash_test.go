@@ -166,6 +166,7 @@ func TestDatabaseAway(t *testing.T) {
 		}
 	}
 	server.Start(t)
+	f.db.Reset() // its idle connections ended with the server
 	for _, n := range f.nodes {
 		n.awaitReady()
 	}
@@ -210,6 +211,7 @@ func TestStartWithoutDatabase(t *testing.T) {
 		t.Errorf("%d served of a budget of 30, 10 of them before the start without the database", served)
 	}
 	server.Start(t)
+	f.db.Reset() // its idle connections ended with the server
 	eventually(t, "all rows", func() bool { return f.ledgered("1") == 30 && f.used("requests") == 30 })
 }
 
@@ -318,6 +320,7 @@ func TestStrictTenantWithoutDatabase(t *testing.T) {
 		t.Errorf("%d requests served from the lease of a budget of 40", served)
 	}
 	server.Start(t)
+	f.db.Reset() // its idle connections ended with the server
 	eventually(t, "the rest of the budget", func() bool {
 		if f.nodes[0].ask(t.Context(), "").status == 200 {
 			served++
