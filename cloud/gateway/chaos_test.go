@@ -111,10 +111,8 @@ func TestEveryRequestEndsOnce(t *testing.T) {
 			t.Errorf("operation %s was answered but not booked", op)
 		}
 	}
-	// How many get through the timeouts is the machine's speed, not the
-	// gateway's books; without any the books would say nothing.
-	if len(whole) == 0 {
-		t.Error("none of 320 requests was answered: failover does not work")
+	if len(whole) < 100 {
+		t.Errorf("only %d of 320 requests were answered: failover does not work", len(whole))
 	}
 }
 
