@@ -337,7 +337,9 @@ func TestEveryRequestEnds(t *testing.T) {
 
 func TestKVFullPreemptsTheNewest(t *testing.T) {
 	var full atomic.Int64
+	all := make(chan struct{}) // no step before all three have been submitted
 	r := begin(t, runnertest.Options{Endless: true, MaxSeqs: 3, BeforeStep: func(spans []engine.Span) error {
+		<-all
 		if len(spans) == 3 && full.Add(1) <= 2 {
 			return engine.ErrKVFull
 		}
@@ -352,6 +354,7 @@ func TestKVFullPreemptsTheNewest(t *testing.T) {
 		}
 		streams = append(streams, s)
 	}
+	close(all)
 	for i, s := range streams {
 		got, err := collect(s)
 		if err != nil || len(got.Tokens) != 30 {
