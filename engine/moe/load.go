@@ -1,12 +1,9 @@
 package moe
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/gguf"
@@ -77,11 +74,10 @@ func read(h io.ReaderAt, size int64) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.New()
-	if _, err := io.Copy(sum, io.NewSectionReader(h, 0, size)); err != nil {
+	out := &file{chatML: chatML(head)}
+	if out.sum, err = sumOf(h, size); err != nil {
 		return nil, err
 	}
-	out := &file{sum: hex.EncodeToString(sum.Sum(nil))}
 	if out.shape, err = readShape(head); err != nil {
 		return nil, err
 	}
@@ -95,8 +91,6 @@ func read(h io.ReaderAt, size int64) (*file, error) {
 	if out.vocab.Len() != out.shape.vocab {
 		return nil, fmt.Errorf("%d tokens beside %d embeddings", out.vocab.Len(), out.shape.vocab)
 	}
-	template := head.Text("tokenizer.chat_template")
-	out.chatML = template == "" || strings.Contains(template, "<|im_start|>")
 	return out, nil
 }
 

@@ -3,12 +3,14 @@ package worker_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/weirhq/weir/engine/gguf"
 	"github.com/weirhq/weir/engine/llama/llamatest"
 	"github.com/weirhq/weir/engine/worker"
 	"github.com/weirhq/weir/internal/cli"
@@ -48,6 +50,8 @@ func TestCommandMistakes(t *testing.T) {
 	if err := os.WriteFile(cut, []byte("GGUF\x03\x00\x00\x00\xff\xff\xff\xff"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	strange := filepath.Join(dir, "strange.gguf")
+	writeModel(t, strange, "gemma3")
 	hub := []string{"--model", "hub-edge", "--cache-dir", dir}
 	for _, tt := range []struct {
 		name string
@@ -59,6 +63,8 @@ func TestCommandMistakes(t *testing.T) {
 		{"unknown flag", []string{"--modle", "x"}, 2, "modle"},
 		{"argument", append(hub, "extra"), 2, "extra"},
 		{"role", append(hub, "--role", "king"), 1, `"king"`},
+		{"runner", append(hub, "--runner", "vllm"), 1, "auto, llama or moe"},
+		{"model that the runner does not know", []string{"--model", strange, "--runner", "moe", "--listen", "127.0.0.1:0"}, 1, "use --runner llama"},
 		{"port taken", append(hub, "--listen", taken.Addr().String()), 1, "address already in use"},
 		{"no such file", []string{"--model", filepath.Join(dir, "nothing.gguf"), "--listen", "127.0.0.1:0", "--lib", lib}, 1, "nothing.gguf"},
 		{"not a model", []string{"--model", noModel, "--listen", "127.0.0.1:0", "--lib", lib}, 1, "picture.gguf"},
@@ -77,6 +83,18 @@ func TestCommandMistakes(t *testing.T) {
 				t.Errorf("exit %d, %q; want %d and %q", code, line, tt.code, tt.want)
 			}
 		})
+	}
+}
+
+// writeModel writes a model file of an architecture without any tensor.
+func writeModel(t *testing.T, path, arch string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(gguf.Write(f, []gguf.Entry{{Key: "general.architecture", Value: arch}}, nil), f.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
 

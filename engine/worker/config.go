@@ -18,6 +18,7 @@ var Roles = []string{"mixed", "prefill", "decode"}
 type Config struct {
 	Model           string        `yaml:"model" usage:"GGUF file, or the name of a bundled model (hub-edge, hub-cloud)"`
 	ServedModelName string        `yaml:"served_model_name" usage:"model name in the API (default: the file's name, or the bundled name)"`
+	Runner          string        `yaml:"runner" default:"auto" usage:"what computes: llama (llama.cpp), moe (Weir's own, balances experts), or auto: moe for a mixture of experts that it computes fast"`
 	Role            string        `yaml:"role" default:"mixed" usage:"mixed, prefill or decode"`
 	Listen          string        `yaml:"listen" default:"127.0.0.1:7424" usage:"address of the API (TCP) and of KV hand-offs (UDP, same port)"`
 	Name            string        `yaml:"name" usage:"stable name of this instance (default: role and port)"`
@@ -37,6 +38,7 @@ type Config struct {
 	Drain           time.Duration `yaml:"drain" default:"5s" usage:"how long running requests may take when the worker stops"`
 	OTLPEndpoint    string        `yaml:"otlp_endpoint" usage:"OTLP/HTTP endpoint for traces (default: none)"`
 	LogLevel        string        `yaml:"log_level" default:"info" usage:"debug, info, warn or error"`
+	Experts         Experts       `yaml:"experts"`
 }
 
 // Validate implements config.Validator.
@@ -56,6 +58,8 @@ func (c *Config) Validate() error {
 		return errors.New("model is missing: give --model FILE, hub-edge or hub-cloud")
 	case !slices.Contains(Roles, c.Role):
 		return fmt.Errorf("role: %q is not mixed, prefill or decode", c.Role)
+	case !slices.Contains(Runners, c.Runner):
+		return fmt.Errorf("runner: %q is not auto, llama or moe", c.Runner)
 	case certs != 0 && certs != 3:
 		return errors.New("tls_cert, tls_key and tls_ca go together: give all three or none")
 	case certs == 0 && !loopback.Host(host):
@@ -65,7 +69,7 @@ func (c *Config) Validate() error {
 	case c.Threads < 0 || c.Context < 0 || c.MaxSeqs < 1 || c.MaxBatch < c.MaxSeqs || c.KVTokens < 0 || c.KVExportBytes < 0 || c.KVImportBytes < 0:
 		return errors.New("threads, ctx, kv_tokens, kv_export_bytes and kv_import_bytes must not be negative, max_seqs from 1, max_batch from max_seqs")
 	}
-	return nil
+	return c.Experts.validate()
 }
 
 func (c *Config) certificates() bool { return c.TLSCert != "" }
