@@ -58,6 +58,9 @@ func (c *run) whole(ctx context.Context, host string, ids []int) (kept bool, err
 func (c *run) offer(host string, ids []int) object {
 	o := &c.e.o
 	until := c.e.blocks.keep(c.id, ids)
+	if c.fault != nil && c.fault.Fault == FaultLease && c.e.blocks.fetch(c.id) {
+		c.e.metrics.expired.Inc()
+	}
 	h, p := hostPort(host)
 	if o.Host != "" {
 		h = o.Host

@@ -34,12 +34,22 @@ func runCommand(ctx context.Context, env cli.Env, args []string) error {
 	fs.DurationVar(&o.Lease, "kv-lease", 30*time.Second, "how long a prefill leg's blocks are kept")
 	fs.BoolVar(&o.Recompute, "kv-recompute", false, "compute the prompt when its blocks cannot be fetched, instead of failing")
 	fs.StringVar(&o.Host, "advertise-host", "", "remote_host (default: as the prefill leg was asked)")
+	faults := fs.StringArray("fault", nil, "what goes wrong: FAULT[@TOKENS][:LEG][/EVERY][xTIMES], e.g. stall@3:decode or busy/2; may be repeated")
+	fs.DurationVar(&o.Delay, "fault-delay", time.Second, "wait of the fault slow")
+	fs.BoolVar(&o.OldMetrics, "old-metrics", false, "metrics with the names and labels of older vLLM versions")
 	level := fs.String("log-level", "info", "debug, info, warn or error")
 	if err := cli.ParseFlags(env, fs, "[flags]", args); err != nil {
 		return err
 	}
 	if fs.NArg() > 0 || o.MaxSeqs < 1 || o.Context < 2 || o.MaxTokens < 1 || o.TTFT < 0 || o.ITL < 0 || o.PerPromptToken < 0 {
 		return cli.Usagef("no arguments, and no flag may be negative or 0 where a size is meant: see 'weir fake-engine --help'")
+	}
+	for _, text := range *faults {
+		s, err := ParseScript(text)
+		if err != nil {
+			return cli.Usagef("%v", err)
+		}
+		o.Faults = append(o.Faults, s)
 	}
 	var err error
 	if o.Log, err = telemetry.NewLogger(env.Stderr, "fake-engine", *level); err != nil {

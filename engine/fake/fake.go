@@ -51,6 +51,12 @@ type Options struct {
 	// Reply, when set, gives the answer to a prompt instead of the generated
 	// words. The prompt is the last user message, or the whole text prompt.
 	Reply func(prompt string) string
+	// Faults strike requests, the first that matches each; SetFaults changes them.
+	Faults []Script
+	// Delay is the wait of FaultSlow; 1 s.
+	Delay time.Duration
+	// OldMetrics gives metrics the names and labels of older vLLM versions.
+	OldMetrics bool
 	// Hook, when set, may make anything go wrong: see Hook.
 	Hook Hook
 	Log  *slog.Logger
@@ -66,6 +72,7 @@ func (o *Options) fill() {
 	def(&o.MaxTokens, 16)
 	def(&o.Lease, 30*time.Second)
 	def(&o.Logprob, -0.01)
+	def(&o.Delay, time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -86,6 +93,7 @@ type Engine struct {
 	metrics *meters
 	blocks  *blocks
 	client  *http.Client
+	faults  scripts
 	calls   atomic.Int64
 	created time.Time
 	waiting atomic.Int64
@@ -99,12 +107,14 @@ func New(o Options) *Engine {
 	o.fill()
 	e := &Engine{o: o, mux: http.NewServeMux(), slots: make(chan struct{}, o.MaxSeqs), created: time.Now(),
 		client: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}}
+	e.faults.set(o.Faults)
 	e.metrics = newMeters(e)
 	e.blocks = &blocks{free: o.Blocks, lease: o.Lease, offers: map[string]*offer{}, expired: e.metrics.expired.Inc}
 	e.mux.HandleFunc("POST /v1/chat/completions", e.completions(true))
 	e.mux.HandleFunc("POST /v1/completions", e.completions(false))
 	e.mux.HandleFunc("GET /v1/models", e.models)
 	e.mux.HandleFunc("POST /fake/blocks/{id}", e.handOver)
+	e.mux.HandleFunc("PUT /fake/faults", e.putFaults)
 	e.mux.HandleFunc("GET /load", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]int64{"server_load": e.running.Load() + e.waiting.Load()})
 	})
@@ -123,6 +133,9 @@ func New(o Options) *Engine {
 
 // ServeHTTP implements http.Handler.
 func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) { e.mux.ServeHTTP(w, r) }
+
+// SetFaults replaces the faults that strike requests from now on.
+func (e *Engine) SetFaults(list ...Script) { e.faults.set(list) }
 
 // InFlight is how many requests are computed or wait.
 func (e *Engine) InFlight() int { return int(e.running.Load() + e.waiting.Load()) }

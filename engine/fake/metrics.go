@@ -3,6 +3,7 @@ package fake
 import (
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -19,8 +20,15 @@ type meters struct {
 
 func newMeters(e *Engine) *meters {
 	m := &meters{reg: prometheus.NewRegistry()}
-	reg := prometheus.WrapRegistererWith(prometheus.Labels{"model_name": e.o.Model, "engine": "0"}, m.reg)
+	labels := prometheus.Labels{"model_name": e.o.Model, "engine": "0"}
+	if e.o.OldMetrics {
+		delete(labels, "engine")
+	}
+	reg := prometheus.WrapRegistererWith(labels, m.reg)
 	counter := func(name, help string) prometheus.Counter {
+		if e.o.OldMetrics {
+			name = strings.TrimSuffix(name, "_total")
+		}
 		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 		reg.MustRegister(c)
 		return c
@@ -35,7 +43,11 @@ func newMeters(e *Engine) *meters {
 	}
 	gauge("vllm:num_requests_running", "Requests being computed.", func() float64 { return float64(e.running.Load()) })
 	gauge("vllm:num_requests_waiting", "Requests that wait.", func() float64 { return float64(e.waiting.Load()) })
-	gauge("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.", func() float64 { return float64(e.Held()) / float64(e.o.Blocks) })
+	kvUsage := "vllm:kv_cache_usage_perc"
+	if e.o.OldMetrics {
+		kvUsage = "vllm:gpu_cache_usage_perc"
+	}
+	gauge(kvUsage, "Share of KV blocks in use, 0 to 1.", func() float64 { return float64(e.Held()) / float64(e.o.Blocks) })
 	m.prompt = counter("vllm:prompt_tokens_total", "Prompt tokens.")
 	m.generated = counter("vllm:generation_tokens_total", "Generated tokens.")
 	counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.")

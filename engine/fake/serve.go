@@ -18,6 +18,7 @@ type run struct {
 	w      http.ResponseWriter
 	q      *request
 	call   Call
+	fault  *Script // nil: all goes well
 	id     string
 	began  time.Time
 	tokens []string
@@ -45,12 +46,13 @@ func (e *Engine) completions(chat bool) http.HandlerFunc {
 			return
 		}
 		c.call.Stream, c.call.Leg = c.q.Stream, c.q.leg
+		c.fault = e.faults.pick(c.q.leg)
 		c.serve(ctx, r.Host)
 	}
 }
 
 func (c *run) hook(ctx context.Context, s Stage) bool {
-	return c.e.o.Hook != nil && c.e.o.Hook(ctx, s, c.call, c.w)
+	return c.strike(ctx, s) || c.e.o.Hook != nil && c.e.o.Hook(ctx, s, c.call, c.w)
 }
 
 // notFound is the name of a model that is not served.
@@ -151,7 +153,7 @@ func (c *run) prefill(ctx context.Context) error {
 	wait := o.TTFT
 	remote := false
 	if c.q.leg == Decode && c.q.source.complete() {
-		if err := c.e.fetch(ctx, c.q.source, c.q.tokens); err != nil {
+		if err := c.fetch(ctx); err != nil {
 			o.Log.Warn("blocks not fetched", "error", err)
 			c.e.metrics.failed.Inc()
 			if !o.Recompute {
@@ -165,6 +167,13 @@ func (c *run) prefill(ctx context.Context) error {
 		wait += time.Duration(c.q.tokens) * o.PerPromptToken
 	}
 	return sleep(ctx, wait)
+}
+
+func (c *run) fetch(ctx context.Context) error {
+	if c.fault != nil && c.fault.Fault == FaultTransfer {
+		return errors.New("the transfer failed, as scripted")
+	}
+	return c.e.fetch(ctx, c.q.source, c.q.tokens)
 }
 
 // fetch asks the prefill engine for the blocks.
