@@ -36,6 +36,10 @@ const (
 	HeaderOperation = "X-Weir-Operation"
 	HeaderAttempt   = "X-Weir-Attempt"
 	HeaderKeyID     = "X-Weir-Key-Id"
+	// HeaderCacheSalt keeps one tenant's prefix cache apart from another's.
+	HeaderCacheSalt = "X-Weir-Cache-Salt"
+	// HeaderTTFT asks a worker for the first token within so many milliseconds.
+	HeaderTTFT = "X-Weir-Slo-Ttft-Ms"
 )
 
 // Response headers.

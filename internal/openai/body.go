@@ -131,7 +131,7 @@ func (b Body) JSON() []byte {
 var Inner = []string{
 	"kv_transfer_params", "ec_transfer_params", "disaggregated_params",
 	"bootstrap_host", "bootstrap_port", "bootstrap_room",
-	"priority", "request_id", "session_id", "cache_salt",
+	"priority", "request_id", "session_id", "cache_salt", "weir_resume",
 }
 
 // StripInner removes the members of Inner and returns the names removed.
