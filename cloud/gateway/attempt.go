@@ -135,7 +135,7 @@ func (a *attempt) failed(f *legError) bool {
 	}
 	verdict := route.AfterFailure(f.Failure)
 	outcome := tenants.OutcomeUpstreamError
-	if !verdict.Retry { // the request's own fault: the instance's words hold
+	if verdict.Next == route.NextRefuse { // the request's own fault: the instance's words hold
 		outcome = tenants.OutcomeRejected
 	}
 	a.settle(outcome, f.api)
@@ -143,19 +143,19 @@ func (a *attempt) failed(f *legError) bool {
 		a.g.opts.Pool.Suspect(f.leg, f.api.Message)
 	}
 	a.g.opts.Log.Warn("attempt failed", "operation", a.op, "attempt", a.tries.n, "stage", f.Stage, "instance", f.leg.ID,
-		"kind", f.Kind, "status", f.Status, "retry", verdict.Retry, "error", f.api)
+		"kind", f.Kind, "status", f.Status, "next", verdict.Next, "error", f.api)
 	if f.Stage == route.StagePrefill {
 		a.tries.failedPrefill = append(a.tries.failedPrefill, f.leg.ID)
 	} else {
 		a.tries.failedDecode = append(a.tries.failedDecode, f.leg.ID)
 	}
-	if verdict.Retry && a.tries.n < a.g.opts.MaxAttempts {
+	if verdict.Next == route.NextElsewhere && a.tries.n < a.g.opts.MaxAttempts {
 		a.tries.err = f.api
 		return false
 	}
 	a.outcome = outcome
 	a.settleGrant()
-	if !verdict.Retry {
+	if verdict.Next == route.NextRefuse {
 		a.refuse(f.api)
 		return true
 	}
@@ -241,7 +241,7 @@ func (a *admitted) legFailure(ctx context.Context, stage route.Stage, leg *pool.
 func statusFailure(stage route.Stage, leg *pool.Leg, status int, body []byte) *legError {
 	f := &legError{Failure: route.Failure{Stage: stage, Kind: route.FailedStatus, Status: status}, leg: leg}
 	told := openai.ParseError(status, body)
-	if !route.AfterFailure(f.Failure).Retry {
+	if route.AfterFailure(f.Failure).Next == route.NextRefuse {
 		told.NoRetry = true
 		f.api = told
 		return f

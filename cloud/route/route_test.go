@@ -149,30 +149,6 @@ func drawObservation(t *rapid.T) *Observation {
 	return o
 }
 
-func TestAfterFailure(t *testing.T) {
-	tests := []struct {
-		f    Failure
-		want Verdict
-	}{
-		{Failure{Stage: StagePrefill, Kind: FailedConnect}, Verdict{Retry: true, Suspect: true}},
-		{Failure{Stage: StageDecode, Kind: FailedConnect}, Verdict{Retry: true, KeepHandoff: true, Suspect: true}},
-		{Failure{Stage: StageDecode, Kind: FailedBroken}, Verdict{Retry: true, Suspect: true}},
-		{Failure{Stage: StageDecode, Kind: FailedTimeout}, Verdict{Retry: true}},
-		{Failure{Stage: StageDecode, Kind: FailedStatus, Status: 400}, Verdict{}},
-		{Failure{Stage: StageDecode, Kind: FailedStatus, Status: 404}, Verdict{}},
-		{Failure{Stage: StageDecode, Kind: FailedStatus, Status: 422}, Verdict{}},
-		{Failure{Stage: StageDecode, Kind: FailedStatus, Status: 401}, Verdict{Retry: true}},
-		{Failure{Stage: StageDecode, Kind: FailedStatus, Status: 429}, Verdict{Retry: true}},
-		{Failure{Stage: StagePrefill, Kind: FailedStatus, Status: 500}, Verdict{Retry: true}},
-		{Failure{Stage: StagePrefill, Kind: FailedStatus, Status: 503}, Verdict{Retry: true}},
-	}
-	for _, tt := range tests {
-		if got := AfterFailure(tt.f); got != tt.want {
-			t.Errorf("AfterFailure(%+v) = %+v, want %+v", tt.f, got, tt.want)
-		}
-	}
-}
-
 func BenchmarkDecide(b *testing.B) {
 	o := &Observation{Req: RequestView{Model: "m"}}
 	for i := range 32 {
