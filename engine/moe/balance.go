@@ -46,14 +46,21 @@ type balancer struct {
 	phase   load.Phase
 	moe     *mixture
 	log     *slog.Logger
-	due     chan struct{}
-	trigger chan chan outcome
+	due     chan struct{} // a window is full
+	lost    chan struct{} // a shard is lost
+	trigger chan trigger
 	ctx     context.Context
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 
 	mu   sync.Mutex
 	last load.Window // the latest whole window
+}
+
+// trigger asks for a decision now.
+type trigger struct {
+	act   bool // else it is only told
+	reply chan outcome
 }
 
 type outcome struct {
@@ -66,7 +73,7 @@ func newBalancer(b Balance, m *mixture, log *slog.Logger) *balancer {
 		b.Window = DefaultBalance().Window
 	}
 	c := &balancer{loop: rebalance.NewLoop(b.Config, m.set.Map().Placement, m.set, log), window: b.Window, phase: b.Phase,
-		moe: m, log: log, due: make(chan struct{}, 1), trigger: make(chan chan outcome)}
+		moe: m, log: log, due: make(chan struct{}, 1), lost: make(chan struct{}, 1), trigger: make(chan trigger)}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.done.Go(c.run)
 	return c
@@ -96,12 +103,15 @@ func (c *balancer) pending(rec map[load.Phase]*load.Recorder) int64 {
 
 // notice wakes the loop when a window is full.
 func (c *balancer) notice(rec map[load.Phase]*load.Recorder) {
-	if c.pending(rec) < c.window {
-		return
+	if c.pending(rec) >= c.window {
+		wake(c.due)
 	}
+}
+
+func wake(c chan struct{}) {
 	select {
-	case c.due <- struct{}{}:
-	default:
+	case c <- struct{}{}:
+	default: // it will wake up anyway
 	}
 }
 
@@ -114,15 +124,27 @@ func (c *balancer) run() {
 			if w, ok := c.take(c.window); ok {
 				_, _ = c.observe(w, false) // logged by the loop
 			}
-		case reply := <-c.trigger:
+		case <-c.lost:
 			w, _ := c.take(0)
-			if last := c.Last(); !w.Enough() && len(last.Demand) > 0 {
-				w = last
-			}
-			d, err := c.observe(w, true)
-			reply <- outcome{d, err}
+			_, _ = c.observe(w, false)
+		case t := <-c.trigger:
+			t.reply <- c.answer(t.act)
 		}
 	}
+}
+
+// answer decides on what was seen since the last window or, where that is too
+// little, on that window.
+func (c *balancer) answer(act bool) outcome {
+	if !act {
+		return outcome{decision: c.loop.Propose(c.observation(c.Last(), true))}
+	}
+	w, _ := c.take(0)
+	if last := c.Last(); !w.Enough() && last.Enough() {
+		w = last
+	}
+	d, err := c.observe(w, true)
+	return outcome{d, err}
 }
 
 // take ends the window if it has at least n tokens.
@@ -158,7 +180,11 @@ func (c *balancer) observe(w load.Window, trigger bool) (rebalance.Decision, err
 		c.last = w
 		c.mu.Unlock()
 	}
-	return c.loop.Observe(c.ctx, rebalance.Observation{Window: w, Busy: c.moe.set.AnyLost(), Trigger: trigger})
+	return c.loop.Observe(c.ctx, c.observation(w, trigger))
+}
+
+func (c *balancer) observation(w load.Window, trigger bool) rebalance.Observation {
+	return rebalance.Observation{Window: w, Lost: c.moe.set.AllLost(), Trigger: trigger}
 }
 
 // Last is the latest window that had enough tokens.
@@ -173,19 +199,28 @@ func (c *balancer) Last() load.Window {
 // was done and why; the error wraps rebalance.ErrMove where a move failed. It
 // may be called from any goroutine.
 func (r *Runner) Rebalance(ctx context.Context) (rebalance.Decision, error) {
+	return r.decide(ctx, true)
+}
+
+// Propose is what Rebalance would do by the latest whole window. Nothing moves.
+func (r *Runner) Propose(ctx context.Context) (rebalance.Decision, error) {
+	return r.decide(ctx, false)
+}
+
+func (r *Runner) decide(ctx context.Context, act bool) (rebalance.Decision, error) {
 	if r.moe == nil || r.moe.balance == nil {
 		return rebalance.Decision{}, ErrFixed
 	}
-	c, reply := r.moe.balance, make(chan outcome, 1)
+	c, t := r.moe.balance, trigger{act, make(chan outcome, 1)}
 	select {
-	case c.trigger <- reply:
+	case c.trigger <- t:
 	case <-ctx.Done():
 		return rebalance.Decision{}, ctx.Err()
 	case <-c.ctx.Done():
 		return rebalance.Decision{}, ErrClosed
 	}
 	select {
-	case o := <-reply:
+	case o := <-t.reply:
 		return o.decision, o.err
 	case <-ctx.Done():
 		return rebalance.Decision{}, ctx.Err()

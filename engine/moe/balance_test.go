@@ -160,11 +160,35 @@ func TestRebalanceOnRequest(t *testing.T) {
 	if err := r.Place(context.Background(), plan.Trivial(6, 16, plan.Uniform(4, 6))); err == nil {
 		t.Error("placement beside the runner's own loop: no error")
 	}
-	if err := r.Lose(3); err != nil {
+	d, err = r.Propose(context.Background())
+	if err != nil || d.Reason == rebalance.TooFewTokens || r.Experts().Generation != 1 {
+		t.Errorf("proposal %s (%s), %v, generation %d", d.Action, d.Reason, err, r.Experts().Generation)
+	}
+}
+
+// TestLostShardIsRefilled loses a shard with the only copies of some experts:
+// they are read from the file, and answers are what they were.
+func TestLostShardIsRefilled(t *testing.T) {
+	b := moe.DefaultBalance()
+	r := four(t, t.TempDir(), &b)
+	texts := prompts(t, r, 300, "")
+	want := serve(t, r, texts, nil)
+	if err := r.Lose(1); err != nil {
 		t.Fatal(err)
 	}
-	if d, err := r.Rebalance(context.Background()); err != nil || d.Action != rebalance.Stay {
-		t.Errorf("with a lost shard: %s (%s), %v", d.Action, d.Reason, err)
+	deadline := time.Now().Add(time.Minute)
+	for r.Placement().Fleet.Slots[1] != 0 && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+	}
+	s := r.Experts()
+	if err := r.Placement().Validate(); err != nil || s.Shards[1].Slots != 0 || s.Shards[1].Bytes != 0 || s.Failures != 0 {
+		t.Fatalf("shards %+v, %d failures, %v", s.Shards, s.Failures, err)
+	}
+	if d := s.Decisions[len(s.Decisions)-1]; d.Reason != rebalance.ShardLost || d.Transfers == 0 {
+		t.Errorf("decision %+v", d)
+	}
+	if !slices.Equal(serve(t, r, texts, nil), want) {
+		t.Error("answers changed after a shard was lost and its experts read anew")
 	}
 }
 

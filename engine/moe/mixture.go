@@ -44,7 +44,7 @@ func (r *Runner) mixture(o Options, f *file) error {
 		return err
 	}
 	m := &mixture{shape: s, watch: o.Scores, load: map[load.Phase]*load.Recorder{}}
-	if m.set, err = shard.New(shard.Options{Experts: f.experts, Placement: p, Copy: o.Copy}); err != nil {
+	if m.set, err = shard.New(shard.Options{Experts: f.experts, Placement: p, Copy: o.Copy, Reload: reload(o.Path, s)}); err != nil {
 		return err
 	}
 	if m.gate, err = gate.New(s.gate()); err != nil {

@@ -90,12 +90,20 @@ func (r *Runner) Placement() plan.Placement {
 }
 
 // Lose takes a shard out of service, as when its process has died. Experts that
-// have a replica are computed there; steps that need others fail.
+// have a replica are computed there; steps that need others fail until the
+// loop, where there is one, has seated them in the shards that are left: it
+// copies replicas and reads from the model file what has none.
 func (r *Runner) Lose(shard int) error {
 	if r.moe == nil {
 		return ErrFixed
 	}
-	return r.moe.set.Lose(shard)
+	if err := r.moe.set.Lose(shard); err != nil {
+		return err
+	}
+	if r.moe.balance != nil {
+		wake(r.moe.balance.lost)
+	}
+	return nil
 }
 
 // TakeWindow returns what was asked of the experts in a phase since the last

@@ -175,14 +175,21 @@ func (l *loader) dense(s *shape, name func(string) string) (*shard.Expert, error
 	return &shard.Expert{Gate: gate, Up: up, Down: down}, nil
 }
 
+// part is one of an expert's three matrices. All experts' lie in one tensor.
+type part struct {
+	name       string
+	rows, cols int
+}
+
+func (s *shape) parts() [3]part {
+	return [3]part{{"gate", s.inner, s.width}, {"up", s.inner, s.width}, {"down", s.width, s.inner}}
+}
+
 // experts reads the experts of a layer.
 func (l *loader) experts(s *shape, i int) ([]*shard.Expert, error) {
-	var parts [3][]kernel.Matrix
-	for p, part := range []struct {
-		name       string
-		rows, cols int
-	}{{"gate", s.inner, s.width}, {"up", s.inner, s.width}, {"down", s.width, s.inner}} {
-		name := fmt.Sprintf("blk.%d.ffn_%s_exps.weight", i, part.name)
+	var all [3][]kernel.Matrix
+	for p, part := range s.parts() {
+		name := tensorOf(i, part)
 		kind, raw, err := l.raw(name, uint64(part.cols), uint64(part.rows), uint64(s.experts))
 		if err != nil {
 			return nil, err
@@ -192,14 +199,40 @@ func (l *loader) experts(s *shape, i int) ([]*shard.Expert, error) {
 			if err != nil {
 				return nil, fmt.Errorf("tensor %q: %w", name, err)
 			}
-			parts[p] = append(parts[p], m)
+			all[p] = append(all[p], m)
 		}
 	}
 	out := make([]*shard.Expert, s.experts)
 	for e := range out {
-		out[e] = shard.NewExpert(parts[0][e], parts[1][e], parts[2][e])
+		out[e] = shard.NewExpert(all[0][e], all[1][e], all[2][e])
 	}
 	return out, nil
+}
+
+func tensorOf(layer int, p part) string {
+	return fmt.Sprintf("blk.%d.ffn_%s_exps.weight", layer, p.name)
+}
+
+// expert reads one expert of a layer.
+func (l *loader) expert(s *shape, i, e int) (*shard.Expert, error) {
+	var m [3]kernel.Matrix
+	for p, part := range s.parts() {
+		t, ok := l.f.Tensor(tensorOf(i, part))
+		if !ok || !slices.Equal(t.Dims, []uint64{uint64(part.cols), uint64(part.rows), uint64(s.experts)}) {
+			return nil, fmt.Errorf("tensor %q is not as it was", t.Name)
+		}
+		t.Dims = t.Dims[:2]
+		size, _ := t.Size() // Dims are those of a tensor that was read
+		t.Offset += uint64(e) * size
+		raw, err := l.f.ReadRaw(l.r, t)
+		if err != nil {
+			return nil, err
+		}
+		if m[p], err = kernel.Pack(t.Type, part.rows, part.cols, raw); err != nil {
+			return nil, err
+		}
+	}
+	return shard.NewExpert(m[0], m[1], m[2]), nil
 }
 
 // quantised reports whether some product takes quantised rows.

@@ -33,7 +33,7 @@ type Window struct {
 // Enough reports whether the window holds at least 20*E/k tokens, below which
 // counts are noise.
 func (w Window) Enough() bool {
-	return w.Tokens >= int64(20*w.Demand.Experts()/max(1, w.TopK))
+	return len(w.Demand) > 0 && w.Tokens >= int64(20*w.Demand.Experts()/max(1, w.TopK))
 }
 
 // Distortion is the metric over all layers.

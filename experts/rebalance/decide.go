@@ -71,7 +71,8 @@ type Reason string
 const (
 	Balanced     Reason = "balanced"
 	TooFewTokens Reason = "too_few_tokens"
-	EngineBusy   Reason = "engine_busy"
+	ShardLost    Reason = "shard_lost"
+	NoRoom       Reason = "shards_left_have_no_room"
 	CoolingDown  Reason = "cooling_down"
 	Verifying    Reason = "verifying"
 	Verified     Reason = "verified"
@@ -89,8 +90,8 @@ const (
 // Observation is what a loop is told about one window.
 type Observation struct {
 	Window load.Window
-	// Busy engines (scaling, a failed rank) are left alone.
-	Busy bool
+	// Lost devices serve no more. Their experts are seated elsewhere at once.
+	Lost []int
 	// Trigger asks for a move without waiting and cooling down. What has no
 	// gain is still refused, and a move under verification is waited for.
 	Trigger bool
@@ -142,6 +143,9 @@ func Decide(c Config, s State, o Observation) (State, Decision) {
 	w := o.Window
 	d := Decision{Action: Stay, Now: 1, Worst: 1, Distortion: w.Distortion()}
 	d.Alarm = c.Distortion > 0 && d.Distortion > c.Distortion
+	if lost := s.unanswered(o.Lost); len(lost) > 0 {
+		return c.refill(s, lost, w, &d), d
+	}
 	if !w.Enough() {
 		d.Reason = TooFewTokens
 		return s, d
@@ -152,10 +156,6 @@ func Decide(c Config, s State, o Observation) (State, Decision) {
 	d.Now, d.Worst = sum.Mean, sum.Max
 	if s.pending != nil {
 		return c.verify(s, f, &d), d
-	}
-	if o.Busy {
-		d.Reason = EngineBusy
-		return s, d
 	}
 	s, earlier := s.remember(c, f, w.Tokens, sum.Mean > c.Start)
 	if !o.Trigger {

@@ -45,8 +45,8 @@ func TestDecideSequences(t *testing.T) {
 	even, hot := Observation{Window: window(25, 25, 25, 25)}, Observation{Window: window(70, 10, 10, 10)}
 	small := hot
 	small.Window.Tokens = 10
-	busy, now := hot, hot
-	busy.Busy, now.Trigger = true, true
+	now := hot
+	now.Trigger = true
 	tests := []struct {
 		name string
 		c    func(*Config)
@@ -57,7 +57,6 @@ func TestDecideSequences(t *testing.T) {
 		{"one skewed window is not enough", nil, []Observation{hot, even, hot}, []string{"stay waiting_for_more_windows", "stay balanced", "stay waiting_for_more_windows"}},
 		{"moves, verifies, rests", nil, []Observation{hot, hot, hot, hot, hot}, []string{"stay waiting_for_more_windows", "move skewed", "stay verifying", "stay verified", "stay balanced"}},
 		{"too few tokens say nothing", nil, []Observation{hot, small, hot}, []string{"stay waiting_for_more_windows", "stay too_few_tokens", "move skewed"}},
-		{"busy engines are left alone", nil, []Observation{hot, busy, hot}, []string{"stay waiting_for_more_windows", "stay engine_busy", "move skewed"}},
 		{"triggered at once", nil, []Observation{now}, []string{"move triggered"}},
 		{"trigger without gain", nil, []Observation{{Window: window(25, 25, 25, 25), Trigger: true}}, []string{"stay candidate_does_not_help"}},
 		{"no budget", func(c *Config) { c.Moves = 0 }, []Observation{hot, hot}, []string{"stay waiting_for_more_windows", "stay candidate_does_not_help"}},

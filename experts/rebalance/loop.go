@@ -73,6 +73,13 @@ func (l *Loop) Observe(ctx context.Context, o Observation) (Decision, error) {
 	return d, err
 }
 
+// Propose is what Observe would decide; nothing is done, remembered or logged.
+// It is called from the goroutine of Observe.
+func (l *Loop) Propose(o Observation) Decision {
+	_, d := Decide(l.config, l.state, o)
+	return d
+}
+
 func (l *Loop) publish(d Decision, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -70,7 +70,24 @@ func (s *Set) seat(ctx context.Context, m *Map, layer int, at seat, buf *[2][]by
 			return Home{at.shard, e}, err
 		}
 	}
-	return Home{}, fmt.Errorf("no copy is left: %w", ErrLost)
+	e, err := s.restore(layer, at.expert)
+	return Home{at.shard, e}, err
+}
+
+// restore reads an expert anew whose copies are all lost.
+func (s *Set) restore(layer, expert int) (*Expert, error) {
+	if s.reload == nil {
+		return nil, fmt.Errorf("no copy is left: %w", ErrLost)
+	}
+	e, err := s.reload(layer, expert)
+	if err != nil {
+		return nil, fmt.Errorf("no copy is left: %w: %w", ErrLost, err)
+	}
+	if want := s.sums[layer][expert]; e.Sum != want {
+		return nil, fmt.Errorf("read anew: %w: checksum %08x, want %08x", ErrDamaged, e.Sum, want)
+	}
+	s.copied.Add(int64(e.Bytes()))
+	return e, nil
 }
 
 // transfer copies an expert and verifies the copy.

@@ -43,6 +43,9 @@ type Options struct {
 	// Copy carries bytes from one shard's memory to another's; nil copies in
 	// memory. What it damages is found by the checksum.
 	Copy func(dst, src []byte) error
+	// Reload reads an expert's weights again when no shard has a copy left; nil
+	// where nobody can.
+	Reload func(layer, expert int) (*Expert, error)
 }
 
 // Set is the shards of one model.
@@ -50,6 +53,8 @@ type Set struct {
 	current atomic.Pointer[Map]
 	lost    []atomic.Bool
 	carry   func(dst, src []byte) error
+	reload  func(layer, expert int) (*Expert, error)
+	sums    [][]uint32 // of the experts as loaded, [layer][expert]
 
 	mu     sync.Mutex // one change at a time
 	copied atomic.Int64
@@ -65,7 +70,7 @@ func New(o Options) (*Set, error) {
 	if len(p.Layers) != len(o.Experts) || len(o.Experts) == 0 || p.Experts != len(o.Experts[0]) {
 		return nil, fmt.Errorf("%w: placement of %d layers of %d experts for another model", plan.ErrPlacement, len(p.Layers), p.Experts)
 	}
-	s := &Set{lost: make([]atomic.Bool, p.Fleet.Devices()), carry: o.Copy}
+	s := &Set{lost: make([]atomic.Bool, p.Fleet.Devices()), carry: o.Copy, reload: o.Reload, sums: sumsOf(o.Experts)}
 	if s.carry == nil {
 		s.carry = func(dst, src []byte) error { copy(dst, src); return nil }
 	}
@@ -84,6 +89,16 @@ func New(o Options) (*Set, error) {
 	}
 	s.current.Store(m)
 	return s, nil
+}
+
+func sumsOf(experts [][]*Expert) [][]uint32 {
+	out := make([][]uint32, len(experts))
+	for l, row := range experts {
+		for _, e := range row {
+			out[l] = append(out[l], e.Sum)
+		}
+	}
+	return out
 }
 
 func emptyHomes(layers, experts int) [][][]Home {
@@ -122,14 +137,15 @@ func (s *Set) Shards() int { return len(s.lost) }
 // Lost reports whether a shard is lost.
 func (s *Set) Lost(shard int) bool { return s.lost[shard].Load() }
 
-// AnyLost reports whether some shard is lost.
-func (s *Set) AnyLost() bool {
+// AllLost lists the lost shards.
+func (s *Set) AllLost() []int {
+	var out []int
 	for i := range s.lost {
 		if s.lost[i].Load() {
-			return true
+			out = append(out, i)
 		}
 	}
-	return false
+	return out
 }
 
 // Lose takes a shard out of service, as when its process or machine has died:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/weirhq/weir/engine/gguf"
@@ -175,7 +176,7 @@ func TestLose(t *testing.T) {
 	if err := s.Lose(3); err != nil { // it holds 1, 2, 3
 		t.Fatal(err)
 	}
-	if !s.Lost(3) || !s.AnyLost() || s.Lost(0) {
+	if !s.Lost(3) || !slices.Equal(s.AllLost(), []int{3}) || s.Lost(0) {
 		t.Error("which shard is lost")
 	}
 	for e := range 8 {
@@ -187,6 +188,40 @@ func TestLose(t *testing.T) {
 			if h.Shard == 3 {
 				t.Errorf("expert %d has a home in the lost shard", e)
 			}
+		}
+	}
+}
+
+// TestRestore loses the only copies of some experts: they are read anew, and
+// what is read must be what was loaded.
+func TestRestore(t *testing.T) {
+	all := experts(t, 1, 4)
+	fresh := experts(t, 1, 4) // the same weights in other memory
+	from := plan.Trivial(1, 4, plan.Uniform(2, 3))
+	from.Layers[0] = []int{0, 1, 2, 3, 0, 1}
+	to := plan.Placement{Experts: 4, Fleet: plan.Fleet{Slots: []int{0, 4}}, Layers: [][]int{{3, 0, 1, 2}}}
+	for name, c := range map[string]struct {
+		reload func(layer, expert int) (*shard.Expert, error)
+		want   error
+	}{
+		"read":   {func(l, e int) (*shard.Expert, error) { return fresh[l][e], nil }, nil},
+		"other":  {func(l, e int) (*shard.Expert, error) { return fresh[l][0], nil }, shard.ErrDamaged},
+		"gone":   {func(l, e int) (*shard.Expert, error) { return nil, errors.New("no file") }, shard.ErrLost},
+		"nobody": {nil, shard.ErrLost},
+	} {
+		s, err := shard.New(shard.Options{Experts: all, Placement: from, Reload: c.reload})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := answers(s)
+		if err := s.Lose(0); err != nil { // 2 was nowhere else
+			t.Fatal(err)
+		}
+		if err := s.Apply(t.Context(), 1, from, to); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		if got := answers(s)[[3]int{0, 2, 1}]; c.want == nil && got != want[[3]int{0, 2, 0}] {
+			t.Errorf("expert 2 computes %v, before %v", got, want[[3]int{0, 2, 0}])
 		}
 	}
 }
