@@ -41,6 +41,12 @@ type Calibration struct {
 	Quantiles []float64 `json:"quantiles,omitempty"`
 	// Threshold is the recommended probability below which to escalate.
 	Threshold float64 `json:"threshold"`
+	// Curve, when set, replaces the sigmoid's probability by a rising function
+	// of it: isotonic regression, where it has earned that.
+	Curve Curve `json:"curve,omitempty"`
+	// Prefix judges unfinished answers; nil: none can be, and each is held back
+	// until it is whole.
+	Prefix *Prefix `json:"prefix,omitempty"`
 }
 
 // Term is one weighted feature of a calibration.
@@ -149,11 +155,21 @@ func featureRow(s *Signals, features []Feature) ([]float64, bool) {
 // Probability returns the probability that the answer with these signals is
 // right. ok is false when the signals are not usable or lack a feature.
 func (c *Calibration) Probability(s *Signals) (p float64, ok bool) {
-	if c == nil || len(c.Terms) == 0 || !s.Usable {
+	if c == nil {
 		return 0, false
 	}
-	z := c.Bias
-	for _, t := range c.Terms {
+	p, ok = platt(c.Bias, c.Terms, s)
+	return c.Curve.At(p), ok
+}
+
+// platt is sigmoid(bias + sum weight*feature); ok is false when the signals are
+// not usable or lack a feature.
+func platt(bias float64, terms []Term, s *Signals) (p float64, ok bool) {
+	if len(terms) == 0 || !s.Usable {
+		return 0, false
+	}
+	z := bias
+	for _, t := range terms {
 		v, ok := t.Feature.Value(s)
 		if !ok {
 			return 0, false
@@ -195,7 +211,17 @@ func (c *Calibration) Validate() error {
 		!unit(c.Quantiles[0]) || !unit(c.Quantiles[quantileSteps])) {
 		return fmt.Errorf("calibration: quantiles must be %d rising probabilities", quantileSteps+1)
 	}
-	for _, t := range c.Terms {
+	if !c.Curve.valid() {
+		return errors.New("calibration: curve must be rising points from 0 to 1")
+	}
+	if err := validTerms(c.Terms); err != nil {
+		return err
+	}
+	return c.Prefix.validate()
+}
+
+func validTerms(terms []Term) error {
+	for _, t := range terms {
 		if !t.Feature.Valid() {
 			return fmt.Errorf("calibration: unknown feature %q", t.Feature)
 		}

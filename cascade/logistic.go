@@ -40,6 +40,9 @@ func (l *Logistic) P(x []float64) float64 {
 	return Sigmoid(z)
 }
 
+// Values returns bias and weights as one slice, bias first.
+func (l *Logistic) Values() []float64 { return append([]float64{l.Bias}, l.W...) }
+
 // FitLogistic fits by Newton steps (IRLS, at most 25) with a Gaussian prior of
 // precision tau around prior, which may be nil for zero. x is row-major, one
 // row of dim values per label; y lies in [0, 1]; w may be nil for equal weight.

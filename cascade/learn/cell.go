@@ -36,6 +36,13 @@ func DefaultOptions() Options {
 	}
 }
 
+// Shipped returns the options for cells whose prior was fitted on this many
+// labels: it is held by more than one that stands for other cells only.
+func (o Options) Shipped(labels int) Options {
+	o.Tau = math.Max(o.Tau, math.Min(100, float64(labels)/20))
+	return o
+}
+
 // slopeFloor keeps the order of the first feature.
 const slopeFloor = .05
 
@@ -59,7 +66,7 @@ type Cell struct {
 	seq    float64
 	fresh  int
 
-	iso        *Isotonic
+	iso        cascade.Curve
 	isoWins    float64 // sum of weighted loss differences, Platt minus isotonic
 	isoSquares float64
 	isoN       float64
@@ -89,7 +96,7 @@ func (c *Cell) setPrior(p cascade.Logistic) {
 // P is the probability that an answer with features x is right.
 func (c *Cell) P(x []float64) float64 {
 	if c.UsesIsotonic() {
-		return c.iso.P(c.fit.P(x))
+		return c.iso.At(c.fit.P(x))
 	}
 	return c.fit.P(x)
 }
@@ -139,7 +146,7 @@ func (c *Cell) score(x []float64, y, w float64) {
 		return
 	}
 	p := c.fit.P(x)
-	d := w * (loss(p, y) - loss(c.iso.P(p), y))
+	d := w * (loss(p, y) - loss(c.iso.At(p), y))
 	c.isoWins += d
 	c.isoSquares += d * d
 	c.isoN++

@@ -3,16 +3,14 @@ package learn
 import (
 	"cmp"
 	"slices"
-	"sort"
+
+	"github.com/weirhq/weir/cascade"
 )
 
-// Isotonic is a rising step function fitted by pooling adjacent violators and
-// read with linear interpolation between the centres of its blocks.
-type Isotonic struct{ x, y []float64 }
-
-// FitIsotonic fits y on x with weights w (nil for equal). Values are kept off 0
-// and 1 by 1/(n+2). It needs at least one point.
-func FitIsotonic(x, y, w []float64) *Isotonic {
+// FitIsotonic fits y on x, a probability, with weights w (nil for equal), by
+// pooling adjacent violators: the points are the centres of the blocks. Values
+// are kept off 0 and 1 by 1/(n+2).
+func FitIsotonic(x, y, w []float64) cascade.Curve {
 	idx := make([]int, len(x))
 	for i := range idx {
 		idx[i] = i
@@ -37,25 +35,9 @@ func FitIsotonic(x, y, w []float64) *Isotonic {
 		}
 	}
 	low := 1 / (float64(len(x)) + 2)
-	iso := &Isotonic{}
+	var curve cascade.Curve
 	for _, b := range blocks {
-		iso.x = append(iso.x, b.x)
-		iso.y = append(iso.y, max(low, min(1-low, b.y)))
+		curve = append(curve, cascade.Point{X: b.x, Y: max(low, min(1-low, b.y))})
 	}
-	return iso
-}
-
-// P reads the function at x, constant outside the outer centres.
-func (f *Isotonic) P(x float64) float64 {
-	i := sort.SearchFloat64s(f.x, x)
-	switch {
-	case len(f.x) == 0:
-		return x
-	case i == 0:
-		return f.y[0]
-	case i == len(f.x):
-		return f.y[i-1]
-	}
-	t := (x - f.x[i-1]) / (f.x[i] - f.x[i-1])
-	return f.y[i-1] + t*(f.y[i]-f.y[i-1])
+	return curve
 }

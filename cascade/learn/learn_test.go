@@ -108,7 +108,7 @@ func TestIsotonicRises(t *testing.T) {
 		f := FitIsotonic(x, y, w)
 		last := -1.0
 		for v := -1.0; v < 22; v += .5 {
-			p := f.P(v)
+			p := f.At(v)
 			if p < last-1e-12 || !(p > 0 && p < 1) {
 				t.Fatalf("P(%v) = %v after %v", v, p, last)
 			}
@@ -157,22 +157,20 @@ func TestViability(t *testing.T) {
 
 func TestShadow(t *testing.T) {
 	s := NewShadow()
-	if got := s.Share(0, false); got != s.Start {
+	if got := s.Share(0); got != s.Start {
 		t.Errorf("a new cell labels %v", got)
 	}
-	if got := s.Share(1000, false); got != s.Base {
+	if got := s.Share(1000); got != s.Base {
 		t.Errorf("a known cell labels %v", got)
 	}
 	s.Drifted()
-	if got := s.Share(1000, true); got != 0 {
-		t.Errorf("an excluded request is labelled with %v", got)
-	}
-	for range s.AlarmFor - 1 {
-		if got := s.Share(1000, false); got != s.Alarm {
+	for range s.AlarmFor {
+		if got := s.Share(1000); got != s.Alarm || !s.Alarmed() {
 			t.Fatalf("after an alarm %v", got)
 		}
+		s.Pass()
 	}
-	if got := s.Share(1000, false); got != s.Base {
+	if got := s.Share(1000); got != s.Base {
 		t.Errorf("the alarm does not end: %v", got)
 	}
 }
@@ -226,8 +224,8 @@ func TestSnapshotRestores(t *testing.T) {
 	if math.Abs(other.View("b").Calibration.Bias) >= math.Abs(back.View("b").Calibration.Bias) {
 		t.Error("labels of another model keep their full weight")
 	}
-	for _, bad := range []string{"", "{}", `{"version":9}`, `{"version":1,"features":["x"],"prior":[0,1]}`,
-		`{"version":1,"features":["product"],"prior":[0,1],"cells":[{"name":"c","labels":[[1]]}]}`} {
+	for _, bad := range []string{"", "{}", `{"version":9}`, `{"version":2,"features":["x"],"prior":[0,1]}`,
+		`{"version":2,"features":["product"],"prior":[0,1],"cells":[{"name":"c","labels":[[1]]}]}`} {
 		if _, err := Restore(strings.NewReader(bad), DefaultOptions(), "a"); !errors.Is(err, ErrState) {
 			t.Errorf("Restore(%q): %v", bad, err)
 		}
@@ -241,27 +239,60 @@ func TestMergePrior(t *testing.T) {
 	for _, n := range nodes {
 		feed(n, "c", 400, rng)
 	}
+	start := prior
 	for range 8 {
-		var all []Stats
+		var all []Report
 		for _, n := range nodes {
 			n.SetPrior(prior)
-			all = append(all, n.Stats()...)
+			all = append(all, n.Report())
 		}
 		var err error
-		if prior, err = MergePrior(prior, 1, all); err != nil {
+		if prior, err = MergePrior(start, 1, all); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if math.Abs(prior.W[0]-.5) > .08 || math.Abs(prior.Bias+1) > .15 {
 		t.Errorf("merged prior %+v, want weight .5 and bias -1", prior)
 	}
-	if _, err := MergePrior(prior, 1, []Stats{{Gradient: []float64{1}}}); !errors.Is(err, ErrStats) {
-		t.Errorf("statistics of another shape: %v", err)
+}
+
+// A node can shift its tenant's prior by a bounded amount and no more.
+func TestMergePriorBoundsNodes(t *testing.T) {
+	good := func() Report {
+		return Report{Fingerprint: "a", Features: []cascade.Feature{cascade.FeatureProduct}, Base: []float64{0, 1}, At: []float64{0, 1},
+			Cells: []Stats{{Cell: "c", N: 9, Sum: 9, Gradient: []float64{1, 2}, Hessian: []float64{2, 1, 1, 2}, Helps: Quality{1, 9}}}}
 	}
-	spoiled, err := MergePrior(prior, 1, []Stats{{Gradient: []float64{1e9, -1e9}, Hessian: make([]float64, 4)}})
-	if err != nil || math.Abs(spoiled.Bias-prior.Bias) > 1 {
-		t.Errorf("one broken node moves the prior to %+v, %v", spoiled, err)
+	r := good()
+	if err := r.Check(); err != nil {
+		t.Fatal(err)
 	}
+	for name, spoil := range map[string]func(*Report){
+		"shape":      func(r *Report) { r.At = []float64{0} },
+		"feature":    func(r *Report) { r.Features[0] = "x" },
+		"gradient":   func(r *Report) { r.Cells[0].Gradient[0] = 1e9 },
+		"NaN":        func(r *Report) { r.Cells[0].Gradient[0] = math.NaN() },
+		"hessian":    func(r *Report) { r.Cells[0].Hessian[0] = -1 },
+		"asymmetric": func(r *Report) { r.Cells[0].Hessian[1] = 1.5 },
+		"weight":     func(r *Report) { r.Cells[0].Sum = 1e6 },
+		"quality":    func(r *Report) { r.Cells[0].Helps = Quality{2, 1} },
+		"prior":      func(r *Report) { r.At[1] = math.Inf(1) },
+	} {
+		r := good()
+		spoil(&r)
+		if _, err := MergePrior(identity(), 1, []Report{r}); !errors.Is(err, ErrStats) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		r := good()
+		g := rapid.Float64Range(-9*maxFeature, 9*maxFeature)
+		r.Cells[0].Gradient = []float64{g.Draw(t, "g0"), g.Draw(t, "g1")}
+		r.Cells[0].Hessian = []float64{0, 0, 0, 0}
+		got, err := MergePrior(identity(), 1, []Report{r})
+		if err != nil || math.Abs(got.Bias) > priorReach || math.Abs(got.W[0]-1) > priorReach {
+			t.Fatalf("%+v %v", got, err)
+		}
+	})
 }
 
 func TestTableNoticesDrift(t *testing.T) {
@@ -269,9 +300,9 @@ func TestTableNoticesDrift(t *testing.T) {
 	feed(tb, "c", 3000, rng)
 	for i := range 1000 {
 		x, _ := draw(rng)
-		if tb.Observe(Outcome{Cell: "c", X: []float64{x}, Edge: 0, Propensity: 1}) {
-			if got := tb.ShadowShare("c", false); got != .20 {
-				t.Errorf("after drift the shadow share is %v", got)
+		if d := tb.Observe(Outcome{Cell: "c", X: []float64{x}, Edge: 0, Propensity: 1}); d != "" {
+			if v := tb.View("c"); v.Shadow != .20 || !v.Alarmed || v.Alarms != 1 {
+				t.Errorf("after drift the view is %+v", v)
 			}
 			return
 		}
@@ -289,7 +320,7 @@ func FuzzRestore(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(buf.Bytes())
-	f.Add([]byte(`{"version":1,"features":["product"],"prior":[0,1],"cells":[{"labels":[[1e308,1e308,1e308]]}]}`))
+	f.Add([]byte(`{"version":2,"features":["product"],"prior":[0,1],"cells":[{"labels":[[1e308,1e308,1e308]]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tb, err := Restore(bytes.NewReader(data), DefaultOptions(), "a")
 		if err == nil {

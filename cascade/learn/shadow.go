@@ -19,19 +19,18 @@ func NewShadow() *Shadow { return &Shadow{Base: .02, Start: .05, Alarm: .20, Ala
 // Drifted raises the share for the next AlarmFor requests.
 func (s *Shadow) Drifted() { s.left = s.AlarmFor }
 
-// Share returns the probability with which the next kept answer is labelled and
-// counts the request. It is 0 for a request that may not leave the machine, is
-// short of time or over budget: such a request is never explored on, and the
-// cell must be marked biased.
-func (s *Shadow) Share(effective float64, excluded bool) float64 {
-	alarmed := s.left > 0
-	if alarmed {
-		s.left--
-	}
+// Alarmed reports whether an alarm is still being looked into.
+func (s *Shadow) Alarmed() bool { return s.left > 0 }
+
+// Pass counts one request.
+func (s *Shadow) Pass() { s.left = max(0, s.left-1) }
+
+// Share returns the probability with which the next kept answer is labelled.
+// Requests that may not leave the machine, are short of time or over budget are
+// never explored on: theirs is 0, whatever Share says.
+func (s *Shadow) Share(effective float64) float64 {
 	switch {
-	case excluded:
-		return 0
-	case alarmed:
+	case s.Alarmed():
 		return s.Alarm
 	case effective < 500:
 		return s.Start

@@ -7,13 +7,12 @@ import (
 	"io"
 
 	"github.com/weirhq/weir/cascade"
-	"github.com/weirhq/weir/cascade/control"
 )
 
 // ErrState says that a snapshot is damaged or of another version.
 var ErrState = errors.New("learned state cannot be read")
 
-const stateVersion = 1
+const stateVersion = 2
 
 type state struct {
 	Version     int               `json:"version"`
@@ -29,7 +28,10 @@ type cellState struct {
 	Cloud  Quality      `json:"cloud"`
 	Labels [][]float64  `json:"labels"` // y, w, then the features; oldest first
 	Used   uint64       `json:"used"`
-	Gains  [][3]float64 `json:"gains"` // gain, weight, helps
+	Gains  [][3]float64 `json:"gains"` // prediction, weight, helps
+	Edge   Quality      `json:"edge"`
+	Helps  Quality      `json:"helps"`
+	Alarms uint64       `json:"alarms"`
 }
 
 // Snapshot writes the table as JSON. A restored table decides as this one does
@@ -38,14 +40,14 @@ func (t *Table) Snapshot(w io.Writer) error {
 	s := state{Version: stateVersion, Fingerprint: t.Fingerprint, Features: t.Features, Cloud: t.cloud,
 		Prior: append([]float64{t.prior.Bias}, t.prior.W...)}
 	for name, e := range t.cells {
-		c := cellState{Name: name, Cloud: e.cloud, Used: e.used}
+		c := cellState{Name: name, Cloud: e.cloud, Used: e.used, Edge: e.edge, Helps: e.helps, Alarms: e.alarms}
 		for i := range e.labels {
 			l := &e.labels[(e.Cell.next+i)%len(e.labels)]
 			c.Labels = append(c.Labels, append([]float64{l.y, l.w}, l.x...))
 		}
 		for i := range e.sample {
 			b := e.sample[(e.next+i)%len(e.sample)]
-			g := [3]float64{b.gain, b.weight, 0}
+			g := [3]float64{b.p, b.weight, 0}
 			if b.helps {
 				g[2] = 1
 			}
@@ -90,7 +92,8 @@ func Restore(r io.Reader, opt Options, fingerprint string) (*Table, error) {
 }
 
 func (t *Table) restoreCell(c cellState) error {
-	e := &entry{Cell: NewCell(t.opt, t.prior), cloud: c.Cloud, used: c.Used, drift: control.NewPageHinkley(), shadow: NewShadow()}
+	e := t.newEntry()
+	e.cloud, e.edge, e.helps, e.used, e.alarms = c.Cloud, c.Edge, c.Helps, c.Used, c.Alarms
 	for _, l := range c.Labels {
 		if len(l) != len(t.Features)+2 || !(l[1] > 0) {
 			return fmt.Errorf("%w: cell %q has a label of %d values", ErrState, c.Name, len(l))
@@ -102,7 +105,7 @@ func (t *Table) restoreCell(c cellState) error {
 		e.labels = append(e.labels, label{y: l[0], w: l[1], x: l[2:], seq: e.seq})
 	}
 	for _, g := range c.Gains {
-		e.keep(benefit{gain: g[0], weight: g[1], helps: g[2] > 0})
+		e.keep(benefit{p: g[0], weight: g[1], helps: g[2] > 0})
 	}
 	e.Refit()
 	t.cells[c.Name] = e

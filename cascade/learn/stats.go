@@ -1,16 +1,14 @@
 package learn
 
 import (
-	"errors"
-	"fmt"
 	"math"
 
 	"github.com/weirhq/weir/cascade"
 )
 
-// Stats are the sufficient statistics of one cell for one Newton step of a
-// shared prior: counts, and gradient and Hessian of the log-likelihood at the
-// prior. Nodes send them; no prompt or answer is in them.
+// Stats are the sufficient statistics of one cell for a shared prior: counts,
+// and gradient and Hessian of the log-likelihood at the node's prior. No prompt
+// or answer is in them.
 type Stats struct {
 	Cell string  `json:"cell"`
 	N    int     `json:"n"`
@@ -19,12 +17,17 @@ type Stats struct {
 	// negative log-likelihood.
 	Gradient []float64 `json:"gradient"`
 	Hessian  []float64 `json:"hessian"`
-	// Cloud is what the cell knows of the cloud's quality.
+	// Cloud is what the cell knows of the cloud's quality, Helps the share of
+	// answers on which escalation helps.
 	Cloud Quality `json:"cloud"`
+	Helps Quality `json:"helps"`
 }
 
-// Stats returns the cell's statistics at its prior. A cell's weight is capped
-// so that one busy cell does not become the prior of all.
+// cellWeight caps a cell's weight, so that one busy cell does not become the
+// prior of all.
+const cellWeight = 500
+
+// Stats returns the cell's statistics at its prior.
 func (c *Cell) Stats(name string) Stats {
 	x, y, w := c.data()
 	d := len(c.prior.W) + 1
@@ -43,55 +46,40 @@ func (c *Cell) Stats(name string) Stats {
 		}
 		s.Sum += w[i]
 	}
-	const most = 500
-	if s.Sum > most {
-		scale(s.Gradient, most/s.Sum)
-		scale(s.Hessian, most/s.Sum)
+	if s.Sum > cellWeight {
+		s.scale(cellWeight / s.Sum)
 	}
 	return s
 }
 
-func scale(v []float64, f float64) {
-	for i := range v {
-		v[i] *= f
+func (s *Stats) scale(f float64) {
+	s.Sum *= f
+	for i := range s.Gradient {
+		s.Gradient[i] *= f
+	}
+	for i := range s.Hessian {
+		s.Hessian[i] *= f
 	}
 }
 
-// ErrStats says that statistics have another shape than the prior, or numbers
-// that cannot be.
-var ErrStats = errors.New("statistics do not fit")
-
-// MergePrior moves a prior by one Newton step towards what all cells' statistics
-// say, held by tau pseudo-labels to where it was. Each coordinate moves by at
-// most 1, so that a broken node cannot throw the prior out; repeated rounds
-// converge.
-func MergePrior(prior cascade.Logistic, tau float64, stats []Stats) (cascade.Logistic, error) {
-	d := len(prior.W) + 1
-	grad, hess := make([]float64, d), make([]float64, d*d)
-	for j := range d {
-		hess[j*d+j] = math.Max(tau, 1e-3)
-	}
-	for _, s := range stats {
-		if len(s.Gradient) != d || len(s.Hessian) != d*d {
-			return prior, fmt.Errorf("%w: cell %q has %d values, the prior %d", ErrStats, s.Cell, len(s.Gradient), d)
-		}
-		for j, v := range s.Gradient {
-			grad[j] += v
-		}
-		for j, v := range s.Hessian {
-			hess[j] += v
-		}
-	}
-	step := cascade.SolveSymmetric(hess, grad)
-	if step == nil {
-		return prior, fmt.Errorf("%w: the Hessian is not positive", ErrStats)
-	}
-	out := clone(prior)
-	out.Bias += bounded(step[0])
-	for i := range out.W {
-		out.W[i] += bounded(step[i+1])
-	}
-	return out, nil
+// Report is what a node tells of one edge model. At is the prior at which the
+// statistics were taken, Base the one that it started from; both have the bias
+// first and then one value for each feature.
+type Report struct {
+	Fingerprint string            `json:"fingerprint"`
+	Features    []cascade.Feature `json:"features"`
+	Base        []float64         `json:"base"`
+	At          []float64         `json:"at"`
+	Cells       []Stats           `json:"cells"`
 }
 
-func bounded(v float64) float64 { return math.Max(-1, math.Min(1, v)) }
+// Report returns the statistics of all cells, for the control plane.
+func (t *Table) Report() Report {
+	r := Report{Fingerprint: t.Fingerprint, Features: t.Features, Base: t.base.Values(), At: t.prior.Values(), Cells: []Stats{}}
+	for name, e := range t.cells {
+		s := e.Cell.Stats(name)
+		s.Cloud, s.Helps = e.cloud, e.helps
+		r.Cells = append(r.Cells, s)
+	}
+	return r
+}

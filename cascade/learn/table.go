@@ -4,11 +4,10 @@ import (
 	"math"
 
 	"github.com/weirhq/weir/cascade"
-	"github.com/weirhq/weir/cascade/control"
 )
 
-// MaxCells bounds the cells that are alive; beyond it the least recently
-// labelled one is dropped and its traffic falls back to the prior.
+// MaxCells bounds the cells that are alive; beyond it the least recently used
+// one is dropped and its traffic falls back to the prior.
 const MaxCells = 256
 
 // Outcome is one decision with its label, as far as one was seen.
@@ -27,26 +26,34 @@ type Table struct {
 	Features    []cascade.Feature
 	Fingerprint string
 
-	opt   Options
-	prior cascade.Logistic
-	cloud Quality
-	cells map[string]*entry
-	tick  uint64
+	opt     Options
+	base    cascade.Logistic // where the prior started: the shipped calibration, or the raw log-odds
+	shipped bool             // base was fitted on labels
+	prior   cascade.Logistic
+	cloud   Quality
+	cells   map[string]*entry
+	tick    uint64
 }
 
 type entry struct {
 	*Cell
 	cloud  Quality
+	edge   Quality
+	helps  Quality // share of answers on which escalation helps
 	used   uint64
-	drift  *control.PageHinkley
+	drift  drifts
+	alarms uint64
 	shadow *Shadow
+	error  reliability
 	sample []benefit // ring of the latest outcomes with both sides known
 	next   int
 }
 
+// benefit is one outcome with both sides known: what was predicted of the edge
+// before the label was seen, and whether escalation helped.
 type benefit struct {
-	gain, weight float64
-	helps        bool
+	p, weight float64
+	helps     bool
 }
 
 const benefitSamples = 2000
@@ -54,15 +61,44 @@ const benefitSamples = 2000
 // NewTable returns an empty table. The first feature's prior weight is 1, the
 // bias 0: the raw log-odds are believed until labels say otherwise.
 func NewTable(opt Options, fingerprint string, features ...cascade.Feature) *Table {
-	prior := cascade.Logistic{W: make([]float64, len(features))}
-	if len(features) > 0 {
-		prior.W[0] = 1
-	}
-	return &Table{Features: features, Fingerprint: fingerprint, opt: opt, prior: prior, cells: map[string]*entry{}}
+	t := &Table{Features: features, Fingerprint: fingerprint, opt: opt, cells: map[string]*entry{}}
+	t.base = raw(len(features))
+	t.prior = clone(t.base)
+	return t
 }
 
-// SetPrior installs a prior, for example the shipped calibration's or the one
-// that the control plane merged. Cells follow at their next refit.
+func raw(features int) cascade.Logistic {
+	l := cascade.Logistic{W: make([]float64, features)}
+	if features > 0 {
+		l.W[0] = 1
+	}
+	return l
+}
+
+func (t *Table) newEntry() *entry {
+	return &entry{Cell: NewCell(t.opt, t.prior), drift: newDrifts(), shadow: NewShadow()}
+}
+
+// Ship starts the prior from a calibration that was fitted on labels, with the
+// table's features. Without one cells are believed once they have labels of
+// their own.
+func (t *Table) Ship(c *cascade.Calibration) {
+	base := cascade.Logistic{Bias: c.Bias, W: make([]float64, len(c.Terms))}
+	if len(c.Terms) != len(t.Features) {
+		return
+	}
+	for i, term := range c.Terms {
+		if term.Feature != t.Features[i] {
+			return
+		}
+		base.W[i] = term.Weight
+	}
+	t.base, t.shipped = base, true
+	t.SetPrior(base)
+}
+
+// SetPrior installs a prior, for example the one that the control plane merged.
+// Cells follow at their next refit.
 func (t *Table) SetPrior(p cascade.Logistic) {
 	if len(p.W) != len(t.Features) {
 		return
@@ -79,30 +115,52 @@ func (t *Table) Prior() cascade.Logistic { return clone(t.prior) }
 // Len is the number of cells alive.
 func (t *Table) Len() int { return len(t.cells) }
 
-// Observe learns from an outcome and reports whether the cell's calibration
-// residual has drifted.
-func (t *Table) Observe(o Outcome) (drifted bool) {
+// Pass notes a judged answer with features x before any label of it, and
+// reports a change of the signal itself.
+func (t *Table) Pass(cell string, x []float64) Drift {
+	if len(x) != len(t.Features) || len(x) == 0 {
+		return ""
+	}
+	e := t.entry(cell)
+	e.shadow.Pass()
+	if e.drift.signal.Observe(x[0]) {
+		return e.alarm(DriftSignal)
+	}
+	return ""
+}
+
+// Observe learns from an outcome and names the stream that has drifted, if one
+// has.
+func (t *Table) Observe(o Outcome) Drift {
 	if len(o.X) != len(t.Features) || !(o.Propensity > 0) {
-		return false
+		return ""
 	}
 	e := t.entry(o.Cell)
 	w := math.Min(t.opt.MaxWeight, 1/o.Propensity)
 	p := e.P(o.X)
 	if o.CloudKnown {
-		e.keep(benefit{gain: e.cloud.Mean(t.cloud.Mean(1)) - p, weight: w, helps: o.Cloud > o.Edge})
+		e.keep(benefit{p: p, weight: w, helps: o.Cloud > o.Edge})
 		e.cloud.Observe(o.Cloud, w)
+		e.helps.Observe(math.Max(0, o.Cloud-o.Edge), w)
 		t.cloud.Observe(o.Cloud, w)
 	}
+	e.edge.Observe(o.Edge, w)
+	e.error.observe(p, o.Edge, w)
 	e.Cell.Observe(o.X, o.Edge, o.Propensity)
-	if e.drift.Observe(o.Edge - p) {
-		e.Drifted()
-		e.shadow.Drifted()
-		return true
+	return e.drifted(o, p)
+}
+
+func (e *entry) drifted(o Outcome, p float64) Drift {
+	if e.drift.residual.Observe(o.Edge - p) {
+		return e.alarm(DriftResidual)
 	}
-	if e.drift.Ready() {
+	if o.Propensity == 1 && e.drift.disagreement.Observe(o.Edge) {
+		return e.alarm(DriftDisagreement)
+	}
+	if e.drift.residual.Ready() {
 		e.Settled()
 	}
-	return false
+	return ""
 }
 
 func (t *Table) entry(name string) *entry {
@@ -112,7 +170,7 @@ func (t *Table) entry(name string) *entry {
 		if len(t.cells) >= MaxCells {
 			t.evict()
 		}
-		e = &entry{Cell: NewCell(t.opt, t.prior), drift: control.NewPageHinkley(), shadow: NewShadow()}
+		e = t.newEntry()
 		t.cells[name] = e
 	}
 	e.used = t.tick
@@ -138,81 +196,19 @@ func (e *entry) keep(b benefit) {
 	e.next = (e.next + 1) % benefitSamples
 }
 
-// ShadowShare is the probability with which the next kept answer of the cell
-// is labelled in the shadow; see Shadow.Share.
-func (t *Table) ShadowShare(cell string, excluded bool) float64 {
-	e := t.entry(cell)
-	return e.shadow.Share(e.Effective(), excluded)
-}
-
-// Stats returns the statistics of all cells, for the control plane.
-func (t *Table) Stats() []Stats {
-	var out []Stats
-	for name, e := range t.cells {
-		s := e.Cell.Stats(name)
-		s.Cloud = e.cloud
-		out = append(out, s)
-	}
-	return out
-}
-
-// Replace is told that the edge model changed.
+// Replace is told that the edge model changed: what was learned stays at a
+// tenth of its weight, and the prior belongs to the old model.
 func (t *Table) Replace(fingerprint string) {
 	if fingerprint == t.Fingerprint {
 		return
 	}
-	t.Fingerprint = fingerprint
+	t.Fingerprint, t.shipped = fingerprint, false
+	t.base = raw(len(t.Features))
+	t.SetPrior(t.base)
 	for _, e := range t.cells {
 		e.Replace()
-		e.drift.Reset()
+		e.drift.reset()
 		e.sample, e.next = nil, 0
+		e.helps, e.edge, e.error = Quality{}, Quality{}, reliability{}
 	}
-}
-
-// View is what readers need of one cell: an immutable value.
-type View struct {
-	Calibration  cascade.Calibration
-	CloudQuality float64
-	Grade        Grade
-	Effective    float64
-}
-
-// View returns the current view of a cell; an unknown cell has the prior's.
-func (t *Table) View(cell string) View {
-	v := View{CloudQuality: t.cloud.Mean(1), Grade: GradeUnknown}
-	fit := t.prior
-	if e, ok := t.cells[cell]; ok {
-		fit = e.fit
-		v.CloudQuality = e.cloud.Mean(v.CloudQuality)
-		v.Effective = e.Effective()
-		v.Grade = e.grade()
-	}
-	v.Calibration = cascade.Calibration{
-		Version: 1, Fingerprint: t.Fingerprint, LabelKind: "agreement", Samples: int(v.Effective),
-		Bias: fit.Bias, CloudAccuracy: v.CloudQuality, Threshold: .5,
-	}
-	for i, f := range t.Features {
-		v.Calibration.Terms = append(v.Calibration.Terms, cascade.Term{Feature: f, Weight: fit.W[i]})
-	}
-	return v
-}
-
-func (e *entry) grade() Grade {
-	gain, helps, w := make([]float64, len(e.sample)), make([]bool, len(e.sample)), make([]float64, len(e.sample))
-	for i, b := range e.sample {
-		gain[i], helps[i], w[i] = b.gain, b.helps, b.weight
-	}
-	g, _, _ := Viability(gain, helps, w)
-	return g
-}
-
-// Predict returns what the table expects of an answer with features x in a
-// cell: the probability that the edge is right, and that the cloud is.
-func (t *Table) Predict(cell string, x []float64) (edge, cloud float64) {
-	cloud = t.cloud.Mean(1)
-	e, ok := t.cells[cell]
-	if !ok {
-		return t.prior.P(x), cloud
-	}
-	return e.P(x), e.cloud.Mean(cloud)
 }
