@@ -21,6 +21,9 @@ type Pacer struct {
 // Lambda is the current shadow price; it multiplies the cost as 1+Lambda.
 func (p *Pacer) Lambda() float64 { return p.lambda }
 
+// Restore continues from a shadow price.
+func (p *Pacer) Restore(lambda float64) { p.lambda = math.Max(0, lambda) }
+
 // Observe notes one request that cost spent when perRequest was its share of
 // the budget (see Forecast.PerRequest), in one unit of money.
 func (p *Pacer) Observe(spent, perRequest float64) {
@@ -56,6 +59,30 @@ func (f *Forecast) Observe(hour int, count float64) {
 		return
 	}
 	f.mean[h] += .3 * (count - f.mean[h])
+}
+
+// Profile returns the mean of each hour of the week, -1 for hours never seen.
+func (f *Forecast) Profile() []float64 {
+	p := make([]float64, HoursPerWeek)
+	for h := range p {
+		p[h] = -1
+		if f.seen[h] {
+			p[h] = f.mean[h]
+		}
+	}
+	return p
+}
+
+// Restore continues from a profile; one of another length is ignored.
+func (f *Forecast) Restore(profile []float64) {
+	if len(profile) != HoursPerWeek {
+		return
+	}
+	for h, v := range profile {
+		if f.seen[h] = v >= 0; f.seen[h] {
+			f.mean[h] = v
+		}
+	}
 }
 
 // Expect sums the requests expected in the next n hours, starting with hour.

@@ -11,6 +11,10 @@ import (
 // ErrInfeasible says that a risk target cannot be met within the budget.
 var ErrInfeasible = errors.New("risk target is infeasible")
 
+// MinAlpha is the least risk that a window of n labels can show with
+// probability 1-delta when none of them is a loss.
+func MinAlpha(n int, delta float64) float64 { return 1 - math.Pow(delta, 1/float64(n)) }
+
 // MinRiskItems is the least calibration window for a risk bound.
 const MinRiskItems = 200
 
@@ -214,15 +218,30 @@ func (t *RiskTracker) Observe(loss, propensity float64) {
 	if t.frozen || !(propensity > 0) {
 		return
 	}
-	step, limit := t.Step, t.MaxWeight
-	if step <= 0 {
-		step = .02
-	}
+	t.move(t.weight(propensity)*loss - t.Alpha)
+}
+
+func (t *RiskTracker) weight(propensity float64) float64 {
+	limit := t.MaxWeight
 	if limit <= 0 {
 		limit = 20
 	}
-	w := math.Min(limit, 1/propensity)
-	t.theta = math.Max(-16, math.Min(16, t.theta-step*(w*loss-t.Alpha)))
+	return math.Min(limit, 1/propensity)
+}
+
+func (t *RiskTracker) move(excess float64) {
+	step := t.Step
+	if step <= 0 {
+		step = .02
+	}
+	t.theta = math.Max(-16, math.Min(16, t.theta-step*excess))
+}
+
+// Label notes the loss of a request that was observed without a label before.
+func (t *RiskTracker) Label(loss, propensity float64) {
+	if !t.frozen && propensity > 0 {
+		t.move(t.weight(propensity) * loss)
+	}
 }
 
 // Freeze holds theta at the value of a bound, after a drift alarm, until Thaw.

@@ -33,8 +33,16 @@ func NewWarmTracker(target, theta float64) *Tracker {
 	return t
 }
 
+// RestoreTracker returns the tracker that had this theta after n decisions.
+func RestoreTracker(target, theta, n float64) *Tracker {
+	return &Tracker{Target: target, theta: theta, n: n}
+}
+
 // Theta is the current threshold.
 func (t *Tracker) Theta() float64 { return t.theta }
+
+// Decisions is how many decisions have moved theta, or count as if they had.
+func (t *Tracker) Decisions() float64 { return t.n }
 
 // Decide reports whether an item with this score escalates, and notes it.
 func (t *Tracker) Decide(score float64) bool {

@@ -49,11 +49,18 @@ type Costs struct {
 	CloudNano    int64   // cost of the cloud call, nano-dollars
 	ExtraSeconds float64 // latency that escalation adds
 	RTTSeconds   float64
+	// CloudQuality is what the node has learned of the cloud's probability of
+	// being right; 0 leaves the calibration's.
+	CloudQuality float64
 }
 
 // Policy returns the policy for the next request.
 func (c *Controller) Policy(k Costs) cascade.Policy {
 	var p cascade.Policy
+	quality := c.quality
+	if k.CloudQuality > 0 {
+		quality = k.CloudQuality
+	}
 	switch {
 	case c.set.Threshold != nil:
 		p = cascade.ThresholdPolicy(*c.set.Threshold)
@@ -62,9 +69,9 @@ func (c *Controller) Policy(k Costs) cascade.Policy {
 	case c.set.Value != nil:
 		v := c.set.Value
 		latency := (k.ExtraSeconds + k.RTTSeconds) * float64(v.PerSecondNano)
-		p = cascade.GainPolicy(cascade.PriceTheta(float64(k.CloudNano), 0, latency, 0, float64(v.RightNano)), c.quality)
+		p = cascade.GainPolicy(cascade.PriceTheta(float64(k.CloudNano), 0, latency, 0, float64(v.RightNano)), quality)
 	case c.set.Budget != nil:
-		p = cascade.GainPolicy(cascade.PriceTheta(float64(k.CloudNano), c.pacer.Lambda(), 0, 0, float64(c.set.Budget.RightNano)), c.quality)
+		p = cascade.GainPolicy(cascade.PriceTheta(float64(k.CloudNano), c.pacer.Lambda(), 0, 0, float64(c.set.Budget.RightNano)), quality)
 	case c.set.Risk != nil:
 		p = c.riskPolicy()
 	default:
@@ -75,11 +82,11 @@ func (c *Controller) Policy(k Costs) cascade.Policy {
 }
 
 // riskPolicy escalates all until a bound is known: a promise is kept before it
-// can be proved.
+// can be proved. The tracker may escalate more than the bound asks, never less.
 func (c *Controller) riskPolicy() cascade.Policy {
 	p := cascade.Policy{Rule: cascade.RuleAlwaysCloud, Risk: true}
 	if c.hasBound {
-		p.Rule, p.CloudQuality, p.Theta = cascade.RuleGain, c.quality, c.risk.Theta()
+		p.Rule, p.CloudQuality, p.Theta = cascade.RuleGain, 1, min(c.risk.Theta(), c.bound.Theta)
 	}
 	return p
 }
@@ -88,10 +95,6 @@ func (c *Controller) riskPolicy() cascade.Policy {
 type Decided struct {
 	Verdict   cascade.Verdict
 	SpentNano int64
-	// Loss is 1 when the edge's answer was kept, wrong, and right at the cloud;
-	// Propensity is the probability with which its label is seen, 0 for a
-	// request without a label.
-	Loss, Propensity float64
 }
 
 // Observe notes a request at the caller's time.
@@ -100,20 +103,43 @@ func (c *Controller) Observe(d Decided, now time.Time) {
 		c.tracker.Observe(d.Verdict.Wanted)
 	}
 	if c.risk != nil {
-		if d.Propensity > 0 {
-			c.risk.Observe(d.Loss, d.Propensity)
-		} else {
-			c.risk.Observe(0, 1)
-		}
+		c.risk.Observe(0, 1) // its label, if one comes, makes up for it
 	}
 	if c.set.Budget != nil {
 		c.pace(d.SpentNano, now)
 	}
 }
 
+// Label notes the late label of a kept answer: loss is 1 when it was wrong and
+// right at the cloud, propensity the probability with which the label is seen.
+func (c *Controller) Label(loss, propensity float64) {
+	if c.risk != nil {
+		c.risk.Label(loss, propensity)
+	}
+}
+
+// Charge notes money that was spent beside the request's own answer, as on a
+// shadow label.
+func (c *Controller) Charge(nano int64, now time.Time) {
+	if c.set.Budget != nil {
+		c.turn(now)
+		c.spent += nano
+	}
+}
+
 // pace spreads what is left of the day over the requests expected until its
 // end (UTC).
 func (c *Controller) pace(spent int64, now time.Time) {
+	c.turn(now)
+	left := float64(c.set.Budget.PerDayNano - c.spent)
+	hours := 24 - now.UTC().Hour()
+	c.count++
+	c.spent += spent
+	c.pacer.Observe(float64(spent), c.forecast.PerRequest(left, control.HourOfWeek(now), hours))
+}
+
+// turn ends the hour and the day that now lies beyond.
+func (c *Controller) turn(now time.Time) {
 	hour, day := now.Unix()/3600, now.Unix()/86400
 	if hour != c.hour {
 		if c.hour > 0 {
@@ -124,11 +150,6 @@ func (c *Controller) pace(spent int64, now time.Time) {
 	if day != c.day {
 		c.day, c.spent = day, 0
 	}
-	left := float64(c.set.Budget.PerDayNano - c.spent)
-	hours := 24 - int(hour%24)
-	c.count++
-	c.spent += spent
-	c.pacer.Observe(float64(spent), c.forecast.PerRequest(left, control.HourOfWeek(now), hours))
 }
 
 // BudgetLeft is what may still be spent today, nano-dollars; ok is false
@@ -140,8 +161,8 @@ func (c *Controller) BudgetLeft() (left int64, ok bool) {
 	return max(0, c.set.Budget.PerDayNano-c.spent), true
 }
 
-// Calibrate bounds the risk on a window of labelled requests (scores are gains)
-// and moves the threshold there. It returns control.ErrInfeasible, and leaves
+// Calibrate bounds the risk on a window of labelled requests, whose scores are
+// gains over a cloud that is always right, and moves the threshold there. It returns control.ErrInfeasible, and leaves
 // the threshold, when no threshold keeps the target.
 func (c *Controller) Calibrate(items []control.RiskItem) (control.Bound, error) {
 	if c.set.Risk == nil {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/json"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -162,7 +163,7 @@ func TestRiskControl(t *testing.T) {
 	if p.Rule != cascade.RuleGain || p.Theta != b.Theta || !p.Risk {
 		t.Errorf("policy %+v for bound %+v", p, b)
 	}
-	c.Observe(Decided{Loss: 1, Propensity: .05}, time.Unix(0, 0))
+	c.Label(1, .05)
 	if c.Policy(Costs{}).Theta >= b.Theta {
 		t.Error("a loss does not lower theta")
 	}
@@ -175,6 +176,75 @@ func TestRiskControl(t *testing.T) {
 	}
 	if _, err := c.Calibrate(items[:10]); err == nil {
 		t.Error("ten labels are enough")
+	}
+}
+
+// What a controller knows outlives it as JSON; what was spent also outlives a
+// change of settings.
+func TestSavedControllers(t *testing.T) {
+	rate, other := .2, .3
+	risk := &Risk{Alpha: .05, Delta: .1, MaxRate: 1}
+	budget := &Budget{PerDayNano: 1000, RightNano: 10}
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	again := func(c *Controller, s Settings) *Controller {
+		raw, err := json.Marshal(c.Saved())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var saved Saved
+		if err := json.Unmarshal(raw, &saved); err != nil {
+			t.Fatal(err)
+		}
+		n := NewController(s, calibration())
+		n.Restore(saved)
+		return n
+	}
+
+	spender := NewController(Settings{Budget: budget}, calibration())
+	spender.Observe(Decided{SpentNano: 600}, now)
+	spender.Charge(100, now)
+	for _, set := range []Settings{{Budget: budget}, {Name: "new", Budget: &Budget{PerDayNano: 1000, RightNano: 20}}} {
+		if left, _ := again(spender, set).BudgetLeft(); left != 300 {
+			t.Errorf("%+v: %d left of 1000 after 700 were spent", set, left)
+		}
+	}
+
+	tracked := NewController(Settings{Rate: &rate}, calibration())
+	for i := range 500 {
+		tracked.Observe(Decided{Verdict: cascade.Verdict{Wanted: i%2 == 0}}, now)
+	}
+	theta := tracked.State().Theta
+	if got := again(tracked, Settings{Rate: &rate}).State().Theta; got != theta {
+		t.Errorf("theta %v restored as %v", theta, got)
+	}
+	if got := again(tracked, Settings{Rate: &other}).State().Theta; got == theta {
+		t.Error("another rate takes over the theta")
+	}
+
+	bounded := NewController(Settings{Risk: risk}, calibration())
+	if _, err := bounded.Calibrate(make([]control.RiskItem, 500)); err != nil {
+		t.Fatal(err)
+	}
+	if got := again(bounded, Settings{Risk: risk}).State(); !got.RiskKnown || got.Theta != bounded.State().Theta {
+		t.Errorf("the bound is lost: %+v", got)
+	}
+}
+
+func TestInfeasibleRiskIsRefused(t *testing.T) {
+	for _, bad := range []string{
+		`{"risk":{"alpha":0.001,"delta":0.1,"max_rate":1}}`,
+		`{"risk":{"alpha":0.01,"delta":1e-10,"max_rate":1}}`,
+	} {
+		if _, err := Parse([]byte(bad)); !errors.Is(err, ErrSettings) || !strings.Contains(err.Error(), "infeasible") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+	s := Settings{Risk: &Risk{Alpha: .05, Delta: .1, MaxRate: .1}}
+	if err := s.CheckRisk(.2); !errors.Is(err, control.ErrInfeasible) {
+		t.Errorf("base risk .2 within 10 %%: %v", err)
+	}
+	if err := s.CheckRisk(.05); err != nil {
+		t.Error(err)
 	}
 }
 

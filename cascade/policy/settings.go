@@ -66,6 +66,9 @@ type Risk struct {
 	MaxRate float64 `json:"max_rate"`
 }
 
+// RiskWindow is the most labels on which a risk is bounded.
+const RiskWindow = 2000
+
 // Window is the hold-back window.
 type Window struct {
 	Tokens int `json:"tokens"`
@@ -150,6 +153,9 @@ func (s *Settings) badRanges() string {
 		return "budget: per_day_nano and right_nano must be positive"
 	case s.Risk != nil && !(s.Risk.Alpha > 0 && s.Risk.Alpha < 1 && s.Risk.Delta > 0 && s.Risk.Delta < 1 && s.Risk.MaxRate > 0 && s.Risk.MaxRate <= 1):
 		return "risk: alpha and delta must lie between 0 and 1, max_rate above 0 and at most 1"
+	case s.Risk != nil && s.Risk.Alpha < control.MinAlpha(RiskWindow, s.Risk.Delta):
+		return fmt.Sprintf("risk: alpha %g is infeasible: %d labels without a loss bound the risk only by %.4f at delta %g, so raise one of them",
+			s.Risk.Alpha, RiskWindow, control.MinAlpha(RiskWindow, s.Risk.Delta), s.Risk.Delta)
 	case s.Window != nil && (s.Window.Tokens < 0 || s.Window.Tokens > 4096 || s.Window.WaitMS < 0 || s.Window.WaitMS > 10_000):
 		return "window: tokens 0 to 4096, wait_ms 0 to 10000"
 	}
