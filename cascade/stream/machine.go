@@ -9,36 +9,34 @@ type Handoff string
 const (
 	// HandoffFinish lets the edge finish and flags the end low_confidence.
 	HandoffFinish Handoff = "finish"
-	// HandoffContinue asks the cloud to go on after the text shown. Only for a
-	// target that declares that it can.
+	// HandoffContinue lets the cloud go on after the text shown. Only for a
+	// target that declares that it can; otherwise the edge finishes.
 	HandoffContinue Handoff = "continue"
-	// HandoffAppend adds the cloud's answer as a new part of the message.
+	// HandoffAppend adds the cloud's answer as a new part after the edge's.
 	HandoffAppend Handoff = "append"
 )
 
-// Call is a request for a tier that the caller must make.
-type Call uint8
+// Ask is a request to the cloud that the caller must make. What it gives is
+// told by CloudBegin, CloudEnd and CloudFail.
+type Ask uint8
 
-// The calls.
+// The requests.
 const (
-	CallNone     Call = iota
-	CallRestart       // cloud, original messages; edge text is discarded
-	CallContinue      // cloud, with Output.Shown as the begun answer
-	CallAppend        // cloud, original messages; its text follows as a new part
-	CallEdge          // edge again, because the cloud failed before any text
+	AskNone     Ask = iota
+	AskRestart      // the original messages; the cloud's answer stands alone
+	AskContinue     // the text shown so far, as a begun answer
+	AskAppend       // the original messages; the answer follows the edge's
 )
 
 // Output is what to do after an event.
 type Output struct {
-	Emit []byte // send to the client
-	Call Call
-	// Shown is the text already sent, for CallContinue.
-	Shown []byte
-	// StopEdge says that the edge's generation is no longer needed.
-	StopEdge bool
-	// Done ends the stream; End says how.
-	Done bool
-	End  End
+	Flush     bool // show what is held back; later text passes
+	Drop      bool // forget what is held back: it is never shown
+	Ask       Ask
+	StopEdge  bool // the edge's generation is not needed any more
+	StopCloud bool // nor is the cloud's answer
+	Done      bool // the stream ends as End says
+	End       End
 }
 
 // End describes the end of a stream.
@@ -50,177 +48,173 @@ type End struct {
 	Failed bool
 }
 
-// Machine is one answer's way to the client. Events after the end, and events
-// of a tier that is not in charge, change nothing.
+// Options of a Machine.
+type Options struct {
+	Judge       bool           // the edge's answer is judged; otherwise it is shown as it comes
+	Reason      cascade.Reason // of an answer that is not judged
+	Cloud       bool           // the cloud may be asked at all
+	Handoff     Handoff
+	CanContinue bool // the cloud's model declares assistant prefill
+}
+
+// Machine is the way of one edge answer to the client. The edge goes on while
+// the cloud is asked and steps back at the cloud's first event, so that a cloud
+// that fails costs nothing. At most one request goes to the cloud. Events after
+// the end change nothing.
 type Machine struct {
-	plan    cascade.Plan
-	handoff Handoff
-	// canContinue says that the cloud target declares assistant prefill.
-	canContinue bool
+	opt Options
 
-	active    cascade.Tier // whose text counts
-	committed bool         // something may have been shown
-	held      []byte
-	sent      []byte
-	toolOpen  bool
-	edgeLost  bool // the edge has failed once
-	cloudUsed bool
-	reason    cascade.Reason
-	done      bool
+	holding bool // the edge's text is held back
+	held    bool // and there is some
+	shown   bool // some text has gone to the client
+	tool    bool // a tool call is open
+	asked   bool // the cloud's one request is used up
+	asking  Ask  // it is under way, without an event yet
+	hedged  bool // it was made beside the edge, which is not judged yet
+	begun   bool // the cloud's answer is shown
+	ended   bool // the edge's answer is complete
+	lost    bool // the edge's answer broke off
+	reason  cascade.Reason
+	stand   cascade.Reason // why the edge's answer stands in for the cloud's
+	done    bool
 }
 
-// NewMachine starts an answer by a plan that is not a refusal. Continue without
-// a target that can continue becomes finish.
-func NewMachine(plan cascade.Plan, h Handoff, canContinue bool) *Machine {
-	m := &Machine{plan: plan, handoff: h, canContinue: canContinue, active: plan.First(), reason: plan.Reason}
-	m.cloudUsed = m.active == cascade.TierCloud
-	// An answer that is not judged needs no holding back.
-	m.committed = !plan.Judge
-	return m
+// NewMachine starts an answer.
+func NewMachine(o Options) *Machine {
+	return &Machine{opt: o, holding: o.Judge, reason: o.Reason}
 }
 
-// Held reports whether the edge's text is still being held back.
-func (m *Machine) Held() bool { return !m.committed && !m.done }
-
-// Done reports whether the stream has ended.
-func (m *Machine) Done() bool { return m.done }
-
-// Text is a piece of text from a tier.
-func (m *Machine) Text(t cascade.Tier, piece []byte) Output {
-	if m.done || t != m.active || len(piece) == 0 {
-		return Output{}
+// Text is a piece of the edge's text; pass says that it is shown at once.
+func (m *Machine) Text() (pass bool) {
+	if m.done || m.begun || m.ended || m.lost {
+		return false
 	}
-	if !m.committed {
-		m.held = append(m.held, piece...)
-		return Output{}
-	}
-	m.sent = append(m.sent, piece...)
-	return Output{Emit: piece}
+	m.held = m.held || m.holding
+	m.shown = m.shown || !m.holding
+	return !m.holding
 }
 
 // Tool says whether a tool call is open. Inside one nothing is handed over.
-func (m *Machine) Tool(open bool) { m.toolOpen = open }
+func (m *Machine) Tool(open bool) { m.tool = open }
 
-// Decide is the verdict when the window closes or the alarm is raised. Keeping
-// commits: the held text is shown.
-func (m *Machine) Decide(v cascade.Verdict) Output {
-	if m.done || m.committed || m.active != cascade.TierEdge || m.toolOpen {
+// Undecided reports whether a verdict on the text held back is awaited.
+func (m *Machine) Undecided() bool {
+	return m.holding && !m.done && !m.begun && (m.asking == AskNone || m.hedged)
+}
+
+// Watched reports whether text is shown that a hand-over may still cut short.
+func (m *Machine) Watched() bool { return m.opt.Judge && !m.holding && !m.done && m.mayContinue() }
+
+// Hedge asks the cloud beside the edge, before anything is known.
+func (m *Machine) Hedge() Output {
+	if m.done || !m.holding || !m.mayAsk() {
 		return Output{}
 	}
-	if v.Escalate && m.plan.Uses(cascade.TierCloud) {
-		return m.restart(v.Reason)
-	}
-	m.reason = v.Reason
-	return m.commit()
+	m.hedged = true
+	return m.ask(AskRestart, cascade.ReasonHedgeWon)
 }
 
-func (m *Machine) commit() Output {
-	m.committed = true
-	out := Output{Emit: m.held}
-	m.sent = append(m.sent, m.held...)
-	m.held = nil
-	return out
-}
-
-func (m *Machine) restart(why cascade.Reason) Output {
-	m.held, m.active, m.committed, m.reason, m.cloudUsed = nil, cascade.TierCloud, true, why, true
-	return Output{Call: CallRestart, StopEdge: true}
-}
-
-// EdgeEnd is the end of the edge's text with the verdict on the whole; for a
-// plan without judging the verdict is ignored.
-func (m *Machine) EdgeEnd(v cascade.Verdict) Output {
-	if m.done || m.active != cascade.TierEdge {
-		return Output{}
-	}
-	if !m.plan.Judge {
-		return m.end(cascade.TierEdge, m.reason, false)
-	}
-	if v.Escalate && m.plan.Uses(cascade.TierCloud) && !m.cloudUsed {
-		if !m.committed {
-			return m.restart(v.Reason)
-		}
-		if out, ok := m.handOver(v.Reason); ok {
-			return out
-		}
-	}
-	out := Output{}
-	if !m.committed {
-		out = m.commit()
-	}
-	end := m.end(cascade.TierEdge, endReason(v), false)
-	end.Emit = out.Emit
-	return end
-}
-
-// endReason is the verdict's, or low_confidence for doubt that came too late.
-func endReason(v cascade.Verdict) cascade.Reason {
-	if v.Escalate {
-		return cascade.ReasonLowConfidence
-	}
-	return v.Reason
-}
-
-// handOver continues or appends after text was shown, if so configured.
-func (m *Machine) handOver(why cascade.Reason) (Output, bool) {
-	call := CallNone
+// Window is the verdict on the text held back, when the window is over or its
+// alarm is raised.
+func (m *Machine) Window(v cascade.Verdict) Output {
 	switch {
-	case m.toolOpen:
-	case m.handoff == HandoffContinue && m.canContinue:
-		call = CallContinue
-	case m.handoff == HandoffAppend:
-		call = CallAppend
+	case !m.Undecided() || m.tool:
+		return Output{}
+	case v.Escalate && m.hedged:
+		return m.await(v.Reason)
+	case v.Escalate && m.mayAsk():
+		return m.ask(AskRestart, v.Reason)
 	}
-	if call == CallNone {
-		return Output{}, false
+	return m.keep(v.Reason)
+}
+
+// Doubt is a verdict against text that is shown already.
+func (m *Machine) Doubt(v cascade.Verdict) Output {
+	if m.done || m.holding || m.tool || !v.Escalate || !m.mayContinue() {
+		return Output{}
 	}
-	m.active, m.reason, m.cloudUsed = cascade.TierCloud, why, true
-	out := Output{Call: call, StopEdge: true}
-	if call == CallContinue {
-		out.Shown = append([]byte(nil), m.sent...)
+	m.holding = true // the edge's text from here on is shown only if the cloud fails
+	return m.ask(AskContinue, v.Reason)
+}
+
+// EdgeEnd is the end of the edge's text with the verdict on the whole, which is
+// ignored where nothing is judged.
+func (m *Machine) EdgeEnd(v cascade.Verdict) Output {
+	if m.done || m.begun {
+		return Output{}
 	}
-	return out, true
+	m.ended = true
+	switch {
+	case m.stand != "":
+		return m.end(cascade.TierEdge, m.stand)
+	case !m.opt.Judge:
+		return m.end(cascade.TierEdge, m.reason)
+	case m.hedged && v.Escalate:
+		return m.await(v.Reason)
+	case m.asking != AskNone && !m.hedged:
+		return Output{}
+	case m.holding && v.Escalate && m.mayAsk():
+		return m.ask(AskRestart, v.Reason)
+	case m.holding:
+		return m.end(cascade.TierEdge, v.Reason)
+	case v.Escalate && m.opt.Handoff == HandoffAppend && m.mayAsk():
+		return m.ask(AskAppend, v.Reason)
+	case v.Escalate:
+		return m.end(cascade.TierEdge, cascade.ReasonLowConfidence)
+	}
+	return m.end(cascade.TierEdge, v.Reason)
 }
 
 // EdgeFail is the loss of the edge before its end.
 func (m *Machine) EdgeFail() Output {
-	if m.done || m.active != cascade.TierEdge {
+	if m.done || m.begun || m.ended {
 		return Output{}
 	}
-	m.edgeLost = true
-	if m.plan.Uses(cascade.TierCloud) && !m.cloudUsed {
-		if len(m.sent) == 0 {
-			return m.restart(cascade.ReasonEdgeUnavailable)
-		}
-		if m.handoff == HandoffContinue {
-			if out, ok := m.handOver(cascade.ReasonEdgeUnavailable); ok {
-				return out
-			}
-		}
+	m.lost = true
+	switch {
+	case m.asking != AskNone:
+		return m.await(m.reason)
+	case !m.shown && m.mayAsk():
+		return m.ask(AskRestart, cascade.ReasonEdgeUnavailable)
+	case m.mayContinue():
+		m.holding = true
+		return m.ask(AskContinue, cascade.ReasonEdgeUnavailable)
 	}
-	return m.end(cascade.TierEdge, cascade.ReasonEdgeUnavailable, true)
+	return m.fail(cascade.TierEdge, cascade.ReasonEdgeUnavailable)
+}
+
+// CloudBegin is the cloud's first event: its text counts from now on.
+func (m *Machine) CloudBegin() Output {
+	if m.done || m.asking == AskNone {
+		return Output{}
+	}
+	m.asking, m.begun, m.holding, m.held = AskNone, true, false, false
+	return Output{Drop: true, StopEdge: true}
 }
 
 // CloudEnd is the end of the cloud's text.
 func (m *Machine) CloudEnd() Output {
-	if m.done || m.active != cascade.TierCloud {
+	if m.done || !m.begun {
 		return Output{}
 	}
-	return m.end(cascade.TierCloud, m.reason, false)
+	return m.end(cascade.TierCloud, m.reason)
 }
 
-// CloudFail is the loss of the cloud. Before any text was shown the edge is
-// asked (again), if the plan has it and it is alive; its answer then stands.
-func (m *Machine) CloudFail() Output {
-	if m.done || m.active != cascade.TierCloud {
+// CloudFail is the loss of the cloud. Before its first event the edge's answer
+// stands in, if there is one, and why is its reason.
+func (m *Machine) CloudFail(why cascade.Reason) Output {
+	switch {
+	case m.done || !m.begun && m.asking == AskNone:
 		return Output{}
+	case m.begun:
+		return m.fail(cascade.TierCloud, cascade.ReasonCloudError)
+	case m.lost:
+		return m.fail(cascade.TierEdge, why)
+	case m.ended:
+		return m.end(cascade.TierEdge, why)
 	}
-	if len(m.sent) == 0 && m.plan.Uses(cascade.TierEdge) && !m.edgeLost {
-		m.active, m.committed, m.reason = cascade.TierEdge, true, cascade.ReasonCloudError
-		m.plan.Judge = false
-		return Output{Call: CallEdge}
-	}
-	return m.end(cascade.TierCloud, cascade.ReasonCloudError, true)
+	m.asking, m.hedged, m.stand = AskNone, false, why
+	return Output{Flush: m.release()}
 }
 
 // Cancel ends the stream because the client went away.
@@ -228,10 +222,51 @@ func (m *Machine) Cancel() Output {
 	if m.done {
 		return Output{}
 	}
-	return m.end(m.active, m.reason, true)
+	tier := cascade.TierEdge
+	if m.begun {
+		tier = cascade.TierCloud
+	}
+	return m.fail(tier, m.reason)
 }
 
-func (m *Machine) end(t cascade.Tier, r cascade.Reason, failed bool) Output {
-	m.done, m.held = true, nil
-	return Output{Done: true, StopEdge: true, End: End{Tier: t, Reason: r, Failed: failed}}
+func (m *Machine) mayAsk() bool { return m.opt.Cloud && !m.asked }
+
+func (m *Machine) mayContinue() bool {
+	return m.mayAsk() && m.opt.Handoff == HandoffContinue && m.opt.CanContinue && !m.tool
+}
+
+func (m *Machine) ask(a Ask, why cascade.Reason) Output {
+	m.asking, m.asked, m.reason = a, true, why
+	return Output{Ask: a}
+}
+
+// await ends a hedge's race: the edge has lost it.
+func (m *Machine) await(why cascade.Reason) Output {
+	m.hedged, m.reason = false, why
+	return Output{}
+}
+
+// keep commits to the edge's answer before its end.
+func (m *Machine) keep(why cascade.Reason) Output {
+	out := Output{Flush: m.release(), StopCloud: m.asking != AskNone}
+	m.asking, m.hedged, m.reason = AskNone, false, why
+	return out
+}
+
+// release ends the holding back and reports whether there was any.
+func (m *Machine) release() bool {
+	was := m.holding
+	m.shown, m.holding, m.held = m.shown || m.held, false, false
+	return was
+}
+
+func (m *Machine) end(t cascade.Tier, why cascade.Reason) Output {
+	out := Output{Flush: m.release(), StopCloud: m.asking != AskNone, Done: true, End: End{Tier: t, Reason: why}}
+	m.asking, m.done = AskNone, true
+	return out
+}
+
+func (m *Machine) fail(t cascade.Tier, why cascade.Reason) Output {
+	m.asking, m.holding, m.held, m.done = AskNone, false, false, true
+	return Output{Drop: true, StopEdge: true, StopCloud: true, Done: true, End: End{Tier: t, Reason: why, Failed: true}}
 }

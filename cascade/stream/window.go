@@ -24,9 +24,6 @@ type WindowOptions struct {
 	Mean, SD float64
 }
 
-// DefaultWindow holds 32 tokens or 400 ms: below that, the wait is hardly seen.
-func DefaultWindow() WindowOptions { return WindowOptions{Tokens: 32, Wait: 400 * time.Millisecond} }
-
 // wholeBelow is the limit of max_tokens up to which the whole answer is held.
 const wholeBelow = 64
 
@@ -49,14 +46,18 @@ func NewWindow(o WindowOptions) *Window { return &Window{opt: o} }
 
 // Token notes a token of the answer span and reports whether the alarm is
 // raised: a run of tokens that are clearly worse than those of right answers
-// (CUSUM with slack of half, alarm at five standard deviations).
+// (CUSUM with slack of half, alarm at five standard deviations). It then starts
+// anew.
 func (w *Window) Token(logprob float64) (alarm bool) {
 	w.tokens++
 	if !(w.opt.SD > 0) || math.IsNaN(logprob) {
 		return false
 	}
 	w.sum = math.Max(0, w.sum+w.opt.Mean-cascade.Phi(logprob)-.5*w.opt.SD)
-	return w.sum > 5*w.opt.SD
+	if alarm = w.sum > 5*w.opt.SD; alarm {
+		w.sum = 0
+	}
+	return alarm
 }
 
 // Over reports whether the window has ended, elapsed after the first token.
