@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -16,11 +17,10 @@ type answer struct {
 	cloud float64
 }
 
-// answers reads what the bundled edge and cloud models answered to the
-// calibration prompts (greedy, llama.cpp v0.5.0): one row a prompt.
-func answers(t *testing.T) []answer {
+// rows reads the columns of a file of testdata.
+func rows(t *testing.T, name string) [][]float64 {
 	t.Helper()
-	f, err := os.Open("testdata/hub-edge-calibration.csv.gz")
+	f, err := os.Open(filepath.Join("testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,18 +29,29 @@ func answers(t *testing.T) []answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := csv.NewReader(zr).ReadAll()
+	lines, err := csv.NewReader(zr).ReadAll()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []answer
-	for _, row := range rows[1:] {
-		var v [5]float64
-		for i, s := range row {
-			if v[i], err = strconv.ParseFloat(s, 64); err != nil {
+	out := make([][]float64, len(lines)-1)
+	for i, line := range lines[1:] {
+		for _, s := range line {
+			v, err := strconv.ParseFloat(s, 64)
+			if err != nil {
 				t.Fatal(err)
 			}
+			out[i] = append(out[i], v)
 		}
+	}
+	return out
+}
+
+// answers are what the bundled edge and cloud models answered to the
+// calibration prompts (greedy, llama.cpp v0.5.0): one row a prompt.
+func answers(t *testing.T) []answer {
+	t.Helper()
+	var out []answer
+	for _, v := range rows(t, "hub-edge-calibration.csv.gz") {
 		s := cascade.Signals{Usable: true, Tokens: int(v[0]), SumLogProb: v[1], MeanLogProb: v[1] / v[0], MinLogProb: v[2]}
 		out = append(out, answer{cascade.Sample{Signals: s, Right: v[3]}, v[4]})
 	}
@@ -64,6 +75,27 @@ func TestHubEdgeIsTheFit(t *testing.T) {
 	if math.Abs(fit.Bias-c.Bias) > .001 || math.Abs(fit.Terms[0].Weight-c.Terms[0].Weight) > .001 || fit.Samples != c.Samples {
 		t.Errorf("hub-edge.json has bias %v weight %v n %d, the fit %v %v %d",
 			c.Bias, c.Terms[0].Weight, c.Samples, fit.Bias, fit.Terms[0].Weight, fit.Samples)
+	}
+}
+
+// So are those for beginnings: the answers' first 16, 32, 64, 96 and 128 tokens
+// where they go on.
+func TestHubEdgePrefixIsTheFit(t *testing.T) {
+	c, err := HubEdge()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var samples []cascade.Sample
+	for _, v := range rows(t, "hub-edge-prefix.csv.gz") {
+		samples = append(samples, cascade.Sample{Signals: cascade.Signals{Usable: true, Tokens: int(v[0]), SumLogProb: v[1]}, Right: v[2]})
+	}
+	fit, err := cascade.FitPlatt(samples, cascade.FeatureProduct, cascade.FeatureTokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := c.Prefix
+	if p == nil || math.Abs(fit.Bias-p.Bias) > .001 || math.Abs(fit.Terms[0].Weight-p.Terms[0].Weight) > .001 || math.Abs(fit.Terms[1].Weight-p.Terms[1].Weight) > .001 {
+		t.Errorf("hub-edge.json has %+v, the fit %+v", p, fit)
 	}
 }
 
