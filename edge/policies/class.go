@@ -55,6 +55,23 @@ func (s *Set) newClass(set policy.Settings) *Class {
 	return &Class{settings: set, owner: o}
 }
 
+// restore continues from what an earlier controller of the same row knew.
+func (o *owner) restore(from policy.Saved) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ctl.Restore(from)
+}
+
+// saved is what the controller has to remember. Money that is promised to
+// requests under way counts as spent: if this process dies they may still cost it.
+func (o *owner) saved() policy.Saved {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := o.ctl.Saved()
+	s.Spent += o.reserved
+	return s
+}
+
 // guarded returns the class with the same owner, made as strict as a refused
 // policy asks for.
 func (c *Class) guarded(strict policy.Settings) *Class {
@@ -111,6 +128,20 @@ func (c *Class) Reserve(nano int64) bool {
 	}
 	c.reserved += nano
 	return true
+}
+
+// Charge ends a call that was made for a label: what Reserve promised, and what
+// it cost.
+func (c *Class) Charge(reserved, spent int64, now time.Time) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ctl.Charge(spent, now)
+	if c.money {
+		c.reserved -= reserved
+	}
 }
 
 // Settlement ends what a request had with its class.

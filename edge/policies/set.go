@@ -17,12 +17,16 @@ type Set struct {
 	cal      cascade.Calibration
 	log      *slog.Logger
 
-	mu   sync.RWMutex
-	rows map[row]*state
+	mu    sync.RWMutex
+	rows  map[row]*state
+	saved map[string]policy.Saved // of the run before, by row; see Restore
 }
 
 // row names a policy of the snapshot; an empty class is the general policy.
 type row struct{ tenant, class string }
+
+// name is the row in a file: no id of a tenant has a slash.
+func (r row) name() string { return r.tenant + "/" + r.class }
 
 // state is what is known of one row: the policy last seen and what came of it.
 type state struct {
@@ -78,6 +82,7 @@ func (s *Set) change(at row, p *tenants.Policy) *Class {
 	switch {
 	case err == nil:
 		next.class = s.newClass(settings)
+		s.carry(at, old, next.class)
 		s.log.Info("cascade policy in force", "tenant", p.TenantID, "class", p.Class, "policy", settings.Name, "version", settings.Version)
 	case old != nil:
 		next.class, next.refusal = old.class.guarded(strictly(p)), err
@@ -88,6 +93,15 @@ func (s *Set) change(at row, p *tenants.Policy) *Class {
 	}
 	s.rows[at] = next
 	return next.class
+}
+
+// carry hands what the row's controller knows to the next one.
+func (s *Set) carry(at row, old *state, next *Class) {
+	if old != nil {
+		next.restore(old.class.saved())
+	} else if saved, ok := s.saved[at.name()]; ok {
+		next.restore(saved)
+	}
 }
 
 // strictly reads, of a refused policy, what may bind a request to this node.
