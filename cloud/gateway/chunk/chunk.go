@@ -3,6 +3,8 @@
 // that Weir does not know.
 package chunk
 
+import "github.com/weirhq/weir/internal/jsonscan"
+
 // Event is what the relay needs to know of one event of an upstream stream.
 // Its slices point into the event.
 type Event struct {
@@ -22,53 +24,53 @@ type Event struct {
 // Read reads a chat or text completion chunk without allocating.
 func Read(data []byte) Event {
 	e := Event{Empty: true}
-	s := scanObject(data)
-	for s.next() {
+	s := jsonscan.Members(data)
+	for s.Next() {
 		switch {
-		case s.is("choices"):
-			if first := firstElement(s.val); first != nil {
+		case s.Is("choices"):
+			if first := jsonscan.First(s.Val); first != nil {
 				e.Empty = false
 				e.readChoice(first)
 			}
-		case s.is("usage"):
-			e.NullUsage = isNull(s.val)
+		case s.Is("usage"):
+			e.NullUsage = jsonscan.IsNull(s.Val)
 			if !e.NullUsage {
-				e.Usage = s.val
+				e.Usage = s.Val
 			}
-		case s.is("error"):
-			if !isNull(s.val) {
-				e.Fault = s.val
+		case s.Is("error"):
+			if !jsonscan.IsNull(s.Val) {
+				e.Fault = s.Val
 			}
-		case s.is("model"):
-			e.Model = s.val
-		case s.is("kv_transfer_params"), s.is("ec_transfer_params"), s.is("weir"):
+		case s.Is("model"):
+			e.Model = s.Val
+		case s.Is("kv_transfer_params"), s.Is("ec_transfer_params"), s.Is("weir"):
 			e.Inner = true
 		}
 	}
-	e.Bad = !s.ok
+	e.Bad = !s.OK()
 	return e
 }
 
 func (e *Event) readChoice(choice []byte) {
-	s := scanObject(choice)
-	for s.next() {
+	s := jsonscan.Members(choice)
+	for s.Next() {
 		switch {
-		case s.is("delta"):
-			e.Token = e.Token || deltaHasToken(s.val)
-		case s.is("text"):
-			e.Token = e.Token || filled(s.val)
-		case s.is("finish_reason"):
-			if !isNull(s.val) {
-				e.Finish = s.val
+		case s.Is("delta"):
+			e.Token = e.Token || deltaHasToken(s.Val)
+		case s.Is("text"):
+			e.Token = e.Token || jsonscan.Filled(s.Val)
+		case s.Is("finish_reason"):
+			if !jsonscan.IsNull(s.Val) {
+				e.Finish = s.Val
 			}
 		}
 	}
 }
 
 func deltaHasToken(delta []byte) bool {
-	s := scanObject(delta)
-	for s.next() {
-		if (s.is("content") || s.is("reasoning") || s.is("reasoning_content") || s.is("refusal") || s.is("tool_calls")) && filled(s.val) {
+	s := jsonscan.Members(delta)
+	for s.Next() {
+		if (s.Is("content") || s.Is("reasoning") || s.Is("reasoning_content") || s.Is("refusal") || s.Is("tool_calls")) && jsonscan.Filled(s.Val) {
 			return true
 		}
 	}
@@ -83,11 +85,11 @@ func (e *Event) Failed() bool {
 // AppendWithout appends the object data to dst without the members that stay
 // inside, and without usage when hideUsage is set.
 func AppendWithout(dst, data []byte, hideUsage bool) []byte {
-	s := scanObject(data)
+	s := jsonscan.Members(data)
 	dst = append(dst, '{')
 	first := true
-	for s.next() {
-		if s.is("kv_transfer_params") || s.is("ec_transfer_params") || s.is("weir") || hideUsage && s.is("usage") {
+	for s.Next() {
+		if s.Is("kv_transfer_params") || s.Is("ec_transfer_params") || s.Is("weir") || hideUsage && s.Is("usage") {
 			continue
 		}
 		if !first {
@@ -95,9 +97,9 @@ func AppendWithout(dst, data []byte, hideUsage bool) []byte {
 		}
 		first = false
 		dst = append(dst, '"')
-		dst = append(dst, s.key...)
+		dst = append(dst, s.Key...)
 		dst = append(dst, '"', ':')
-		dst = append(dst, s.val...)
+		dst = append(dst, s.Val...)
 	}
 	return append(dst, '}')
 }
@@ -113,7 +115,7 @@ func AppendWeir(dst, data, weir []byte) []byte {
 	}
 	body := data[:end-1]
 	dst = append(dst, body...)
-	if filled(data[:end]) {
+	if jsonscan.Filled(data[:end]) {
 		dst = append(dst, ',')
 	}
 	dst = append(dst, `"weir":`...)
