@@ -207,7 +207,7 @@ func TestSnapshotRestores(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := buf.String()
-	back, err := Restore(strings.NewReader(data), DefaultOptions(), "a")
+	back, err := Restore(strings.NewReader(data), DefaultOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,16 +217,17 @@ func TestSnapshotRestores(t *testing.T) {
 	if math.Abs(a.Calibration.Bias-b.Calibration.Bias) > 1e-6 || a.Grade != b.Grade || a.CloudQuality != b.CloudQuality {
 		t.Errorf("restored %+v, want %+v", b, a)
 	}
-	other, err := Restore(strings.NewReader(data), DefaultOptions(), "new weights")
+	other, err := Restore(strings.NewReader(data), DefaultOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
+	other.Replace("new weights")
 	if math.Abs(other.View("b").Calibration.Bias) >= math.Abs(back.View("b").Calibration.Bias) {
 		t.Error("labels of another model keep their full weight")
 	}
 	for _, bad := range []string{"", "{}", `{"version":9}`, `{"version":2,"features":["x"],"prior":[0,1]}`,
 		`{"version":2,"features":["product"],"prior":[0,1],"cells":[{"name":"c","labels":[[1]]}]}`} {
-		if _, err := Restore(strings.NewReader(bad), DefaultOptions(), "a"); !errors.Is(err, ErrState) {
+		if _, err := Restore(strings.NewReader(bad), DefaultOptions()); !errors.Is(err, ErrState) {
 			t.Errorf("Restore(%q): %v", bad, err)
 		}
 	}
@@ -322,7 +323,7 @@ func FuzzRestore(f *testing.F) {
 	f.Add(buf.Bytes())
 	f.Add([]byte(`{"version":2,"features":["product"],"prior":[0,1],"cells":[{"labels":[[1e308,1e308,1e308]]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		tb, err := Restore(bytes.NewReader(data), DefaultOptions(), "a")
+		tb, err := Restore(bytes.NewReader(data), DefaultOptions())
 		if err == nil {
 			tb.View("c")
 		}

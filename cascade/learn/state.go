@@ -61,9 +61,9 @@ func (t *Table) Snapshot(w io.Writer) error {
 	return nil
 }
 
-// Restore reads what Snapshot wrote into a new table. A snapshot of another
-// model is taken over at a tenth of its weight (see Replace).
-func Restore(r io.Reader, opt Options, fingerprint string) (*Table, error) {
+// Restore reads what Snapshot wrote into a new table. Replace comes next where
+// the model is another one now.
+func Restore(r io.Reader, opt Options) (*Table, error) {
 	var s state
 	dec := json.NewDecoder(r)
 	dec.DisallowUnknownFields()
@@ -87,7 +87,6 @@ func Restore(r io.Reader, opt Options, fingerprint string) (*Table, error) {
 			return nil, err
 		}
 	}
-	t.Replace(fingerprint)
 	return t, nil
 }
 
@@ -108,6 +107,7 @@ func (t *Table) restoreCell(c cellState) error {
 		e.keep(benefit{p: g[0], weight: g[1], helps: g[2] > 0})
 	}
 	e.Refit()
+	e.graded = e.grade()
 	t.cells[c.Name] = e
 	t.tick = max(t.tick, c.Used)
 	return nil

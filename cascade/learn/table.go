@@ -45,6 +45,7 @@ type entry struct {
 	alarms uint64
 	shadow *Shadow
 	error  reliability
+	graded Grade
 	sample []benefit // ring of the latest outcomes with both sides known
 	next   int
 }
@@ -76,25 +77,26 @@ func raw(features int) cascade.Logistic {
 }
 
 func (t *Table) newEntry() *entry {
-	return &entry{Cell: NewCell(t.opt, t.prior), drift: newDrifts(), shadow: NewShadow()}
+	return &entry{Cell: NewCell(t.opt, t.prior), drift: newDrifts(), shadow: NewShadow(), graded: GradeUnknown}
 }
 
 // Ship starts the prior from a calibration that was fitted on labels, with the
 // table's features. Without one cells are believed once they have labels of
-// their own.
-func (t *Table) Ship(c *cascade.Calibration) {
+// their own. It reports false, and does nothing, when the features are others.
+func (t *Table) Ship(c *cascade.Calibration) bool {
 	base := cascade.Logistic{Bias: c.Bias, W: make([]float64, len(c.Terms))}
 	if len(c.Terms) != len(t.Features) {
-		return
+		return false
 	}
 	for i, term := range c.Terms {
 		if term.Feature != t.Features[i] {
-			return
+			return false
 		}
 		base.W[i] = term.Weight
 	}
 	t.base, t.shipped = base, true
 	t.SetPrior(base)
+	return true
 }
 
 // SetPrior installs a prior, for example the one that the control plane merged.
@@ -129,6 +131,12 @@ func (t *Table) Pass(cell string, x []float64) Drift {
 	return ""
 }
 
+// Alarmed reports whether a drift alarm of the cell is being looked into.
+func (t *Table) Alarmed(cell string) bool {
+	e, ok := t.cells[cell]
+	return ok && e.shadow.Alarmed()
+}
+
 // Observe learns from an outcome and names the stream that has drifted, if one
 // has.
 func (t *Table) Observe(o Outcome) Drift {
@@ -147,6 +155,9 @@ func (t *Table) Observe(o Outcome) Drift {
 	e.edge.Observe(o.Edge, w)
 	e.error.observe(p, o.Edge, w)
 	e.Cell.Observe(o.X, o.Edge, o.Propensity)
+	if e.fresh == 0 { // it was refitted
+		e.graded = e.grade()
+	}
 	return e.drifted(o, p)
 }
 
@@ -209,6 +220,6 @@ func (t *Table) Replace(fingerprint string) {
 		e.Replace()
 		e.drift.reset()
 		e.sample, e.next = nil, 0
-		e.helps, e.edge, e.error = Quality{}, Quality{}, reliability{}
+		e.helps, e.edge, e.error, e.graded = Quality{}, Quality{}, reliability{}, GradeUnknown
 	}
 }

@@ -37,7 +37,7 @@ func (t *Table) View(cell string) View {
 		v.EdgeQuality, v.Helps = e.edge.Mean(.5), e.helps.Mean(0)
 		v.Effective = e.Effective()
 		v.Calibrated = v.Calibrated || v.Effective >= believedFrom
-		v.Grade = e.grade()
+		v.Grade = e.graded
 		v.Shadow, v.Alarms, v.Alarmed = e.shadow.Share(v.Effective), e.alarms, e.shadow.Alarmed()
 		v.Error = e.error.ece()
 	}

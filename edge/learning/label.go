@@ -1,0 +1,37 @@
+package learning
+
+import (
+	"strings"
+
+	"github.com/weirhq/weir/cascade/journal"
+	"github.com/weirhq/weir/cascade/learn"
+)
+
+// kindAgreement is the only kind of label that a node makes by itself.
+const kindAgreement = "agreement"
+
+// Escalated learns from an answer that the cloud gave instead of the edge: its
+// label was certain to be seen.
+func (l *Learner) Escalated(p Pair, cloud Answer) {
+	p.Propensity = learn.Propensity(true, 0)
+	l.label(p, cloud, false)
+}
+
+// label compares both answers and logs what comes of it; the log's goroutine
+// gives it back to Apply. Where the cloud said nothing there is no label.
+func (l *Learner) label(p Pair, cloud Answer, shadow bool) {
+	r := journal.Record{
+		UnixNS: l.opt.Now().UnixNano(), Kind: journal.KindLabel, Request: p.Operation, Cell: p.Cell, Key: p.Key, Model: p.Model,
+		Features: p.Features, Propensity: p.Propensity, Shadow: shadow, CloudMS: float64(cloud.Took.Microseconds()) / 1e3,
+	}
+	if shadow {
+		r.CostNano = cloud.CostNano // an escalation's is in its decision
+	}
+	if strings.TrimSpace(cloud.Text) != "" {
+		edge, right := learn.Agree(p.Answer, cloud.Text), 1.0
+		r.Edge, r.Cloud, r.LabelKind = &edge, &right, kindAgreement
+	}
+	if !l.log.Log(r) {
+		l.counts.lost.Add(1)
+	}
+}

@@ -1,0 +1,216 @@
+package learning
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/cascade/control"
+	"github.com/weirhq/weir/cascade/journal"
+)
+
+// Limits bound what is asked of the cloud for labels alone.
+type Limits struct {
+	PerHour int   // calls; 0 is none at all
+	PerDay  int64 // nano-dollars a day (UTC)
+}
+
+// Pair is a judged answer of the edge, as far as its label needs it.
+type Pair struct {
+	Operation, Cell, Key string
+	Model                string    // fingerprint of the edge model
+	Features             []float64 // of its signals
+	Answer               string
+	Propensity           float64 // with which its label is seen
+}
+
+// Answer is what the cloud said and what it took.
+type Answer struct {
+	Text     string
+	CostNano int64
+	Took     time.Duration
+}
+
+// Ask asks the cloud for its answer to the request of a Pair.
+type Ask func(context.Context) (Answer, error)
+
+const (
+	shadowQueue   = 64
+	shadowTimeout = 2 * time.Minute
+	// idlePatience is how long a call waits for an idle link, looking every
+	// idlePoll.
+	idlePatience = 10 * time.Minute
+	idlePoll     = 50 * time.Millisecond
+	// A call counts as milli in the bucket, which holds ten minutes' worth.
+	milli = 1000
+)
+
+// shadows are the calls that wait and what may still be spent on such calls.
+type shadows struct {
+	limits Limits
+	queue  chan shadow
+
+	mu      sync.Mutex
+	bucket  *control.Bucket
+	day     int64
+	spent   int64 // today
+	pending int64 // promised to calls under way
+}
+
+type shadow struct {
+	pair  Pair
+	ask   Ask
+	bound int64
+}
+
+func (s *shadows) open(l Limits, now time.Time) {
+	perHour := float64(l.PerHour) * milli
+	s.limits, s.queue = l, make(chan shadow, shadowQueue)
+	s.bucket = control.NewBucket(perHour/3600, max(milli, int64(perHour/6)), now)
+}
+
+// take promises a call that costs at most bound, or reports that the limits do
+// not hold one now.
+func (s *shadows) take(bound int64, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turn(now)
+	if !s.fits(bound, now) || !s.bucket.Reserve(now, milli) {
+		return false
+	}
+	s.pending += bound
+	return true
+}
+
+func (s *shadows) fits(bound int64, now time.Time) bool {
+	return s.limits.PerHour > 0 && len(s.queue) < cap(s.queue) && s.bucket.Level(now) >= milli &&
+		bound <= s.limits.PerDay-s.spent-s.pending
+}
+
+func (s *shadows) release(bound int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending -= bound
+}
+
+// charge notes what a logged call cost, also when the log is read again.
+func (s *shadows) charge(r *journal.Record) {
+	if r.Kind != journal.KindLabel || !r.Shadow {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turn(time.Unix(0, r.UnixNS))
+	if r.UnixNS/int64(24*time.Hour) == s.day {
+		s.spent += r.CostNano
+	}
+}
+
+// turn begins a new day.
+func (s *shadows) turn(now time.Time) {
+	if day := now.Unix() / 86400; day > s.day {
+		s.day, s.spent = day, 0
+	}
+}
+
+func (s *shadows) today() (day, spent int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.day, s.spent
+}
+
+func (s *shadows) restore(day, spent int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.day, s.spent = day, spent
+}
+
+// Draw says with which probability the kept answer of a request is also to be
+// asked of the cloud, which costs at most bound, and whether this one is. share
+// is the tenant's own; nil leaves it to the cell. The limits are looked at before
+// the draw, so that the probability holds: it is 0 while they are used up. A
+// chosen request is promised its call: Shadow follows.
+func (l *Learner) Draw(operation, cell string, share *float64, bound int64) (propensity float64, chosen bool) {
+	propensity = l.View(cell).Shadow
+	if share != nil {
+		propensity = *share
+	}
+	now := l.opt.Now()
+	l.shadows.mu.Lock()
+	l.shadows.turn(now)
+	open := l.shadows.fits(bound, now)
+	l.shadows.mu.Unlock()
+	if propensity <= 0 || !open {
+		l.counts.shadow("excluded")
+		return 0, false
+	}
+	return propensity, uniform(operation) < propensity && l.shadows.take(bound, now)
+}
+
+// uniform maps an operation to [0, 1): the same one always to the same number,
+// so that a decision can be replayed.
+func uniform(operation string) float64 {
+	sum := sha256.Sum256([]byte(operation))
+	return float64(binary.BigEndian.Uint64(sum[:8])>>11) / (1 << 53)
+}
+
+// Shadow queues the call of a request that Draw chose.
+func (l *Learner) Shadow(p Pair, bound int64, ask Ask) {
+	select {
+	case l.shadows.queue <- shadow{p, ask, bound}:
+	default: // others were faster than the last look at the queue
+		l.shadows.release(bound)
+		l.counts.shadow("dropped")
+	}
+}
+
+// Run makes the calls, one at a time and only while nothing else is on its way
+// to the cloud, until ctx ends.
+func (l *Learner) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case s := <-l.shadows.queue:
+			l.counts.shadow(l.run(ctx, s))
+			l.shadows.release(s.bound)
+		}
+	}
+}
+
+// run makes one call and says how it ended.
+func (l *Learner) run(ctx context.Context, s shadow) string {
+	if !l.awaitIdle(ctx) {
+		return "dropped"
+	}
+	ctx, cancel := context.WithTimeout(ctx, shadowTimeout)
+	defer cancel()
+	got, err := s.ask(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			l.opt.Logger.Info("no shadow label", "operation", s.pair.Operation, "err", err)
+		}
+		return "failed"
+	}
+	l.label(s.pair, got, true)
+	return "labelled"
+}
+
+func (l *Learner) awaitIdle(ctx context.Context) bool {
+	patience := time.NewTimer(idlePatience)
+	defer patience.Stop()
+	tick := time.NewTicker(idlePoll)
+	defer tick.Stop()
+	for !l.opt.Idle() {
+		select {
+		case <-tick.C:
+		case <-patience.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
