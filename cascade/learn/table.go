@@ -27,8 +27,8 @@ type Table struct {
 	Fingerprint string
 
 	opt     Options
-	base    cascade.Logistic // where the prior started: the shipped calibration, or the raw log-odds
-	shipped bool             // base was fitted on labels
+	base    cascade.Logistic     // where the prior started: the shipped calibration, or the raw log-odds
+	shipped *cascade.Calibration // what base was taken from; nil for the raw log-odds
 	prior   cascade.Logistic
 	cloud   Quality
 	cells   map[string]*entry
@@ -82,7 +82,8 @@ func (t *Table) newEntry() *entry {
 
 // Ship starts the prior from a calibration that was fitted on labels, with the
 // table's features. Without one cells are believed once they have labels of
-// their own. It reports false, and does nothing, when the features are others.
+// their own. It reports false, and does nothing, when the features are others. c
+// must not change afterwards.
 func (t *Table) Ship(c *cascade.Calibration) bool {
 	base := cascade.Logistic{Bias: c.Bias, W: make([]float64, len(c.Terms))}
 	if len(c.Terms) != len(t.Features) {
@@ -94,7 +95,7 @@ func (t *Table) Ship(c *cascade.Calibration) bool {
 		}
 		base.W[i] = term.Weight
 	}
-	t.base, t.shipped = base, true
+	t.base, t.shipped = base, c
 	t.SetPrior(base)
 	return true
 }
@@ -213,7 +214,7 @@ func (t *Table) Replace(fingerprint string) {
 	if fingerprint == t.Fingerprint {
 		return
 	}
-	t.Fingerprint, t.shipped = fingerprint, false
+	t.Fingerprint, t.shipped = fingerprint, nil
 	t.base = raw(len(t.Features))
 	t.SetPrior(t.base)
 	for _, e := range t.cells {

@@ -28,7 +28,7 @@ type View struct {
 
 // View returns the current view of a cell; an unknown cell has the prior's.
 func (t *Table) View(cell string) View {
-	v := View{CloudQuality: t.cloud.Mean(1), EdgeQuality: .5, Grade: GradeUnknown, Calibrated: t.shipped, Shadow: NewShadow().Start}
+	v := View{CloudQuality: t.cloud.Mean(1), EdgeQuality: .5, Grade: GradeUnknown, Calibrated: t.shipped != nil, Shadow: NewShadow().Start}
 	fit := t.prior
 	e, ok := t.cells[cell]
 	if ok {
@@ -41,17 +41,27 @@ func (t *Table) View(cell string) View {
 		v.Shadow, v.Alarms, v.Alarmed = e.shadow.Share(v.Effective), e.alarms, e.shadow.Alarmed()
 		v.Error = e.error.ece()
 	}
-	v.Calibration = cascade.Calibration{
-		Version: 1, Fingerprint: t.Fingerprint, LabelKind: "agreement", Samples: int(v.Effective),
-		Bias: fit.Bias, CloudAccuracy: v.CloudQuality, Threshold: .5,
-	}
+	v.Calibration = t.calibration(fit, v.Effective, v.CloudQuality)
 	if ok && e.UsesIsotonic() {
 		v.Calibration.Curve = e.iso
 	}
-	for i, f := range t.Features {
-		v.Calibration.Terms = append(v.Calibration.Terms, cascade.Term{Feature: f, Weight: fit.W[i]})
-	}
 	return v
+}
+
+// calibration is the shipped one with another fit, or one of its own.
+func (t *Table) calibration(fit cascade.Logistic, labels, cloud float64) cascade.Calibration {
+	c := cascade.Calibration{Version: 1, Fingerprint: t.Fingerprint, CloudAccuracy: cloud, Threshold: .5}
+	if t.shipped != nil {
+		c = *t.shipped
+	}
+	if labels > 0 || t.shipped == nil {
+		c.LabelKind, c.Samples = "agreement", int(labels)
+	}
+	c.Bias, c.Terms = fit.Bias, make([]cascade.Term, len(t.Features))
+	for i, f := range t.Features {
+		c.Terms[i] = cascade.Term{Feature: f, Weight: fit.W[i]}
+	}
+	return c
 }
 
 // Views returns the views of all cells.
