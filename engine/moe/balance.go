@@ -42,6 +42,7 @@ func DefaultBalance() Balance {
 // moves experts.
 type balancer struct {
 	loop    *rebalance.Loop
+	config  rebalance.Config
 	window  int64
 	phase   load.Phase
 	moe     *mixture
@@ -72,7 +73,7 @@ func newBalancer(b Balance, m *mixture, log *slog.Logger) *balancer {
 	if b.Window == 0 {
 		b.Window = DefaultBalance().Window
 	}
-	c := &balancer{loop: rebalance.NewLoop(b.Config, m.set.Map().Placement, m.set, log), window: b.Window, phase: b.Phase,
+	c := &balancer{loop: rebalance.NewLoop(b.Config, m.set.Map().Placement, m.set, log), config: b.Config, window: b.Window, phase: b.Phase,
 		moe: m, log: log, due: make(chan struct{}, 1), lost: make(chan struct{}, 1), trigger: make(chan trigger)}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.done.Go(c.run)

@@ -21,6 +21,7 @@ type Routed struct {
 // router is LASER-style routing.
 type router struct {
 	gate     *gate.Router
+	params   []gate.Params // by layer
 	halfLife float64
 	bySeq    []Routed
 	log      *slog.Logger
@@ -41,7 +42,7 @@ func newRouter(s shape, o Options, shards int) (*router, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &router{gate: g, halfLife: o.GateHalfLife, bySeq: make([]Routed, o.MaxSeqs)}, nil
+	return &router{gate: g, params: params, halfLife: o.GateHalfLife, bySeq: make([]Routed, o.MaxSeqs)}, nil
 }
 
 // place tells the router where experts are. Lost shards hold none; an expert

@@ -78,7 +78,7 @@ func TestRouting(t *testing.T) {
 	if lines := strings.Count(log.String(), "experts re-routed"); lines != len(texts) {
 		t.Errorf("%d lines for %d requests", lines, len(texts))
 	}
-	if !on.Experts().Routing || off.Experts().Routing || off.Routed(0) != (moe.Routed{}) {
+	if len(on.Experts().Routing) != 6 || off.Experts().Routing != nil || off.Routed(0) != (moe.Routed{}) {
 		t.Error("whether routing is on")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/weirhq/weir/experts/gate"
 	"github.com/weirhq/weir/experts/load"
 	"github.com/weirhq/weir/experts/plan"
 	"github.com/weirhq/weir/experts/rebalance"
@@ -26,14 +27,29 @@ type Status struct {
 	Placement  [][]int `json:"placement"`  // expert in each slot, [layer][slot]
 	Shards     []Shard `json:"shards"`
 	Copied     int64   `json:"copied_bytes"` // by moves since the start
-	Routing    bool    `json:"routing"`      // LASER-style routing is on
+	// Routing is the parameters of LASER-style routing by layer, none when off.
+	Routing []gate.Params `json:"routing,omitempty"`
 
-	Window    *load.Window         `json:"window,omitempty"`    // the latest
-	Imbalance []float64            `json:"imbalance,omitempty"` // of that window under the placement, by layer
+	Balance   *Settings            `json:"balance,omitempty"`        // nil where experts stay
+	Window    *load.Window         `json:"window,omitempty"`         // the latest
+	Imbalance []float64            `json:"imbalance,omitempty"`      // of that window under the placement, by layer
+	Mean      float64              `json:"imbalance_mean,omitempty"` // over layers
+	Worst     float64              `json:"imbalance_max,omitempty"`
 	Decisions []rebalance.Decision `json:"decisions,omitempty"` // the latest, oldest first
 	Windows   uint64               `json:"windows"`
 	Moves     uint64               `json:"moves"`
 	Failures  uint64               `json:"failures"`
+}
+
+// Settings are what the loop goes by, for reading.
+type Settings struct {
+	Phase    load.Phase `json:"phase,omitempty"` // empty: both
+	Window   int64      `json:"window"`          // tokens
+	Start    float64    `json:"start"`           // imbalance
+	Gain     float64    `json:"gain"`            // factor
+	Patience int        `json:"patience"`        // windows
+	Cooldown int        `json:"cooldown"`        // windows
+	Moves    int        `json:"moves"`           // transfers per layer and round
 }
 
 // Experts is the state of the shards. It may be called from any goroutine; it
@@ -45,7 +61,10 @@ func (r *Runner) Experts() Status {
 	}
 	now := m.set.Map()
 	s := Status{Layers: r.shape.layers, Experts: r.shape.experts, TopK: r.shape.topK, Generation: now.Generation,
-		Placement: now.Placement.Layers, Copied: m.set.Copied(), Routing: m.router != nil}
+		Placement: now.Placement.Layers, Copied: m.set.Copied()}
+	if m.router != nil {
+		s.Routing = m.router.params
+	}
 	m.mu.Lock()
 	for i, bytes := range m.set.Memory() {
 		s.Shards = append(s.Shards, Shard{now.Placement.Fleet.Slots[i], bytes, m.set.Lost(i), m.total[i]})
@@ -58,6 +77,8 @@ func (r *Runner) Experts() Status {
 }
 
 func (c *balancer) describe(s *Status, p plan.Placement) {
+	k := c.config
+	s.Balance = &Settings{c.phase, c.window, k.Start, k.Gain, k.Patience, k.Cooldown, k.Moves}
 	l := c.loop.Status()
 	s.Decisions, s.Windows, s.Moves, s.Failures = l.Decisions, l.Windows, l.Moves, l.Failures
 	if w := c.Last(); len(w.Demand) > 0 {
@@ -65,6 +86,8 @@ func (c *balancer) describe(s *Status, p plan.Placement) {
 		for l, row := range w.Demand {
 			s.Imbalance = append(s.Imbalance, p.Imbalance(l, row))
 		}
+		sum := load.Summarise(s.Imbalance, w.Demand.MoE())
+		s.Mean, s.Worst = sum.Mean, sum.Max
 	}
 }
 

@@ -1,48 +1,133 @@
 package worker
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
+	"net/http"
+	"sync/atomic"
 
-	"github.com/weirhq/weir/experts/gate"
+	"github.com/weirhq/weir/engine"
+	"github.com/weirhq/weir/engine/moe"
+	"github.com/weirhq/weir/engine/worker/api"
+	"github.com/weirhq/weir/engine/worker/metrics"
+	"github.com/weirhq/weir/experts/rebalance"
+	"github.com/weirhq/weir/internal/openai"
 )
 
-// Experts says how the moe runner keeps a mixture of experts in balance: key
-// experts of section worker. What is 0 takes the runner's default.
-type Experts struct {
-	Fixed  bool    `yaml:"fixed"`  // experts stay where they are
-	Shards int     `yaml:"shards"` // memories that hold experts
-	Slots  int     `yaml:"slots"`  // experts per layer that fit into a shard
-	Window int64   `yaml:"window"` // tokens after which the loop decides
-	Start  float64 `yaml:"start"`  // imbalance above which a window counts as skewed
-	Moves  int     `yaml:"moves"`  // transfers per layer and round
-	// Routing turns LASER-style routing on: one entry for all layers or one for
-	// each. It changes what the model answers.
-	Routing []Routing `yaml:"routing"`
+// balanced is a runner that can tell where its experts are and move them.
+type balanced interface {
+	Experts() moe.Status
+	Rebalance(context.Context) (rebalance.Decision, error)
+	Propose(context.Context) (rebalance.Decision, error)
 }
 
-// Routing is one layer's parameters: see gate.Params.
-type Routing struct {
-	EpsHigh float32 `yaml:"eps_high"`
-	Tau     float32 `yaml:"tau"`
-	Pool    int     `yaml:"pool"`
+// experts serves /instance/v1/experts. GET gives ExpertsView; POST takes
+// ExpertsOrder and gives ExpertsAnswer. A runner without experts answers 404
+// with code no_experts.
+type experts struct {
+	id     api.Identity
+	model  string
+	runner atomic.Pointer[balanced] // nil: none
+	loaded atomic.Bool
 }
 
-func (e *Experts) validate() error {
-	if e.Shards < 0 || e.Slots < 0 || e.Window < 0 || e.Moves < 0 || e.Start < 0 {
-		return errors.New("experts: shards, slots, window, start and moves must not be negative")
-	}
-	if e.Start != 0 && !(e.Start > 1) {
-		return fmt.Errorf("experts.start: %v is not above 1, which is perfect balance", e.Start)
-	}
-	return nil
+// ExpertsView is the answer to GET /instance/v1/experts.
+type ExpertsView struct {
+	Name  string `json:"name"`
+	Epoch string `json:"epoch"`
+	Role  string `json:"role"`
+	Model string `json:"model"`
+	moe.Status
 }
 
-// gate is the routing for the runner, which checks it against the model.
-func (e *Experts) gate() []gate.Params {
-	var out []gate.Params
-	for _, r := range e.Routing {
-		out = append(out, gate.Params(r))
+// ExpertsOrder is the body of POST /instance/v1/experts.
+type ExpertsOrder struct {
+	// Action is rebalance, to move experts now, or plan, to be told what that
+	// would do.
+	Action string `json:"action"`
+}
+
+// ExpertsAnswer is the answer to an order. A move that failed has an error
+// and the reason move_failed; the old placement is in force then.
+type ExpertsAnswer struct {
+	Decision rebalance.Decision `json:"decision"`
+	// Placement is the one that the decision asks for, [layer][slot]; none where
+	// it asks for nothing.
+	Placement [][]int `json:"placement,omitempty"`
+	Error     string  `json:"error,omitempty"`
+}
+
+// ready makes the handler answer for a loaded model.
+func (e *experts) ready(id api.Identity, r engine.Runner, m *metrics.Set) {
+	e.id, e.model = id, r.Info().Name
+	if b, ok := r.(balanced); ok && b.Experts().Experts > 0 {
+		e.runner.Store(&b)
+		m.Register(expertsCollector{b})
 	}
-	return out
+	e.loaded.Store(true)
+}
+
+func (e *experts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	v, err := e.answer(r)
+	if err != nil {
+		openai.AsError(err).Write(w, nil)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+}
+
+func (e *experts) answer(r *http.Request) (any, error) {
+	if !e.loaded.Load() {
+		return nil, openai.Unavailable("worker_loading", 0, "this worker is loading its model")
+	}
+	b := e.runner.Load()
+	if b == nil {
+		return nil, &openai.Error{Status: http.StatusNotFound, Type: openai.TypeNotFound, Code: "no_experts", NoRetry: true,
+			Message: "this worker balances no experts: its model is dense or its runner is not moe (--runner moe)"}
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		return ExpertsView{e.id.Name, e.id.Epoch, e.id.Role, e.model, (*b).Experts()}, nil
+	case http.MethodPost:
+		return order(r, *b)
+	}
+	return nil, &openai.Error{Status: http.StatusMethodNotAllowed, Type: openai.TypeInvalidRequest, Code: "method_not_allowed",
+		Message: "use GET or POST", NoRetry: true}
+}
+
+// maxOrder bounds the body of an order in bytes.
+const maxOrder = 4 << 10
+
+func order(r *http.Request, b balanced) (any, error) {
+	var o ExpertsOrder
+	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxOrder))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&o); err != nil {
+		return nil, invalidOrder("the body is not an object with action: " + err.Error())
+	}
+	decide := b.Rebalance
+	switch o.Action {
+	case "rebalance":
+	case "plan":
+		decide = b.Propose
+	default:
+		return nil, invalidOrder("action must be rebalance or plan")
+	}
+	dec, err := decide(r.Context())
+	switch {
+	case errors.Is(err, moe.ErrFixed):
+		return nil, &openai.Error{Status: http.StatusConflict, Type: openai.TypeInvalidRequest, Code: "experts_fixed", NoRetry: true,
+			Message: "this worker leaves its experts where they are (experts.fixed)"}
+	case err != nil && !errors.Is(err, rebalance.ErrMove):
+		return nil, openai.Unavailable("worker_stopping", 0, "%s", err)
+	case err != nil:
+		return ExpertsAnswer{Decision: dec, Error: err.Error()}, nil
+	}
+	return ExpertsAnswer{Decision: dec, Placement: dec.Next.Layers}, nil
+}
+
+func invalidOrder(message string) error {
+	return &openai.Error{Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: "invalid_order", Message: message, NoRetry: true}
 }

@@ -61,6 +61,8 @@ type instance struct {
 	api    *api.Server
 	http   *http.Server
 	store  *handoff.Store
+
+	experts experts
 }
 
 type tlsPools struct{ http, kvServer, kvClient *tls.Config }
@@ -77,6 +79,7 @@ func Run(ctx context.Context, o Options) error {
 		w.o.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	w.api = api.New(w.id, w.log, w.o.Tracer)
+	w.api.Handle("/instance/v1/experts", &w.experts)
 	w.http = &http.Server{Handler: loopback.Guard(w.tcp.Addr(), w.api), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10, TLSConfig: w.trust.http, ErrorLog: slog.NewLogLogger(w.log.Handler(), slog.LevelDebug)}
 	served := make(chan error, 1)
@@ -197,6 +200,7 @@ func (w *instance) run(ctx context.Context, runner engine.Runner, served chan er
 	looped := make(chan error, 1)
 	go func() { looped <- m.Loop.Run(loopCtx) }()
 
+	w.experts.ready(w.id, runner, m.Metrics)
 	w.api.Ready(m)
 	w.log.Info("worker ready", "name", w.id.Name, "model", info.Name, "worker_role", w.id.Role, "listen", w.tcp.Addr().String(), "kv", m.KV != nil)
 	if w.o.OnReady != nil {

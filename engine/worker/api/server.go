@@ -73,6 +73,9 @@ func New(id Identity, log *slog.Logger, tracer trace.Tracer) *Server {
 	return s
 }
 
+// Handle adds a path that another part of the worker serves.
+func (s *Server) Handle(pattern string, h http.Handler) { s.mux.Handle(pattern, h) }
+
 // Ready makes the server generate with m.
 func (s *Server) Ready(m *Model) { s.model.Store(m) }
 

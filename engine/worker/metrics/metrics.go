@@ -30,6 +30,7 @@ type Set struct {
 	Running, Waiting, KVUsage                   prometheus.Gauge
 	WaitingBy                                   *prometheus.GaugeVec // reason
 	PromptTokens, GenerationTokens, Preemptions prometheus.Counter
+	PrefixQueries, PrefixHits, Evictions        prometheus.Counter     // tokens, tokens, sequences
 	Success                                     *prometheus.CounterVec // finished_reason
 	TTFT, ITL, TPOT, E2E                        prometheus.Histogram
 	Queue, Inference, Prefill, Decode           prometheus.Histogram
@@ -42,7 +43,8 @@ type Set struct {
 	ExportBytes                    prometheus.Counter
 	ExportsRefused, ExportsExpired prometheus.Counter
 
-	reg *prometheus.Registry
+	reg   *prometheus.Registry
+	model prometheus.Registerer // adds the model's labels
 }
 
 // maker registers metrics with the labels of one model.
@@ -81,7 +83,7 @@ func New(model string, kvTokens int) *Set {
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	labels := prometheus.Labels{"model_name": model, "engine": "0"}
 	m := maker{prometheus.WrapRegistererWith(labels, reg)}
-	s := &Set{reg: reg}
+	s := &Set{reg: reg, model: m.reg}
 	s.load(m, kvTokens)
 	s.latency(m)
 	s.handoff(m)
@@ -100,7 +102,10 @@ func (s *Set) load(m maker, kvTokens int) {
 	s.PromptTokens = m.counter("vllm:prompt_tokens_total", "Prompt tokens of admitted requests.")
 	s.GenerationTokens = m.counter("vllm:generation_tokens_total", "Tokens generated.")
 	s.Preemptions = m.counter("vllm:num_preemptions_total", "Sequences given up and computed anew.")
-	s.Success = m.counters("vllm:request_success_total", "Requests ended, by reason.", "finished_reason", "stop", "length", "abort", "error")
+	s.PrefixQueries = m.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.")
+	s.PrefixHits = m.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.")
+	s.Evictions = m.counter("weir:prefix_cache_evictions_total", "Sequences evicted from the prefix cache.")
+	s.Success = m.counters("vllm:request_success_total", "Requests ended, by reason.", "finished_reason", "stop", "length", "abort", "error", "migrated")
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vllm:cache_config_info", Help: "Size of the KV cache."},
 		[]string{"block_size", "num_gpu_blocks"})
 	m.reg.MustRegister(info)
@@ -143,6 +148,9 @@ func (s *Set) handoff(m maker) {
 	s.ExportsRefused = m.counter("weir:kv_exports_refused_total", "Hand-offs not offered because the store was full.")
 	s.ExportsExpired = m.counter("weir:kv_exports_expired_total", "Hand-offs that nobody fetched in time.")
 }
+
+// Register adds what another part counts, under the model's labels.
+func (s *Set) Register(c prometheus.Collector) { s.model.MustRegister(c) }
 
 // Handler serves the metrics in Prometheus' text format.
 func (s *Set) Handler() http.Handler {
