@@ -39,6 +39,13 @@ func New(p Params) *Sampler {
 	return s
 }
 
+// Skip passes over the random numbers of n tokens that were chosen elsewhere.
+func (s *Sampler) Skip(n int) {
+	for range n {
+		s.rng.Uint64()
+	}
+}
+
 // Scratch is working memory that samplers of one goroutine share.
 type Scratch struct {
 	cand []candidate

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/engine/batch"
@@ -36,9 +37,15 @@ func (l *Loop) finish(j *job, why Finish, err error) {
 	s.pending.Finish = why
 	s.err = err
 	s.result.CompletionTokens = j.made
+	s.result.CachedTokens = j.cached
 	s.result.Timing = j.time
 	s.result.Handoff = j.result
+	if why == FinishMigrated {
+		s.result.Generated = slices.Clone(j.tokens[len(j.req.Prompt):])
+		s.result.Unshown = j.filter.Unshown()
+	}
 	s.mu.Unlock()
+	j.ticket.End()
 	s.notify()
 }
 
@@ -57,18 +64,6 @@ func (l *Loop) observe(j *job, why Finish) {
 	if j.made > 1 {
 		m.TPOT.Observe(j.time.Last.Sub(j.time.First).Seconds() / float64(j.made-1))
 	}
-}
-
-// gauges tells the load after a step.
-func (l *Loop) gauges() {
-	held := 0
-	for _, j := range l.running {
-		held += j.pos
-	}
-	m := l.o.Metrics
-	m.Running.Set(float64(len(l.running)))
-	m.Waiting.Set(float64(len(l.queue)))
-	m.KVUsage.Set(float64(held) / float64(l.info.KVTokens))
 }
 
 // blocked tells why requests wait, in vLLM's words.

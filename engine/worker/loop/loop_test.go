@@ -39,10 +39,14 @@ type fataler interface {
 	Errorf(string, ...any)
 }
 
-func begin(t fataler, o runnertest.Options) *rig {
+func begin(t fataler, o runnertest.Options) *rig { return beginWith(t, o, loop.Options{}) }
+
+// beginWith begins a loop with some options; the rest is filled in.
+func beginWith(t fataler, o runnertest.Options, lo loop.Options) *rig {
 	r := runnertest.New(o)
 	m := metrics.New("toy", r.Info().KVTokens)
-	l, err := loop.New(loop.Options{Runner: r, Pieces: loop.NewPieces(r), Metrics: m, Log: slog.New(slog.DiscardHandler)})
+	lo.Runner, lo.Pieces, lo.Metrics, lo.Log = r, loop.NewPieces(r), m, slog.New(slog.DiscardHandler)
+	l, err := loop.New(lo)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,16 +119,17 @@ func tokensOf(b loop.Batch) []engine.Token {
 func TestAnswersDoNotDependOnTheBatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seqs := rapid.IntRange(1, 6).Draw(t, "seqs")
-		r := begin(t, runnertest.Options{Context: 96, MaxSeqs: seqs, MaxBatch: seqs + rapid.IntRange(0, 40).Draw(t, "batch"),
-			KVTokens: rapid.IntRange(96, 300).Draw(t, "kv")})
+		r := beginWith(t, runnertest.Options{Context: 96, MaxSeqs: seqs, MaxBatch: seqs + rapid.IntRange(0, 40).Draw(t, "batch"),
+			KVTokens: rapid.IntRange(96, 300).Draw(t, "kv")}, loop.Options{PrefixCache: rapid.Bool().Draw(t, "cache"),
+			Chunk: rapid.IntRange(0, 20).Draw(t, "chunk"), Headroom: rapid.IntRange(0, 20).Draw(t, "headroom")})
 		defer r.end(t)
 		var wg sync.WaitGroup
 		for i := range rapid.IntRange(1, 12).Draw(t, "requests") {
-			text := rapid.StringN(0, 20, 30).Draw(t, "prompt")
+			text := rapid.SampledFrom([]string{"", "what all begin with, "}).Draw(t, "start") + rapid.StringN(0, 20, 30).Draw(t, "prompt")
 			most := rapid.IntRange(1, 40).Draw(t, "max")
 			cancel := rapid.Bool().Draw(t, "cancel") && i%3 == 0
 			p := prompt(r.runner, text)
-			s, err := r.Submit(context.Background(), loop.Request{Prompt: p, MaxTokens: most})
+			s, err := r.Submit(context.Background(), loop.Request{Prompt: p, MaxTokens: most, Priority: rapid.IntRange(-1, 1).Draw(t, "priority")})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -39,6 +39,15 @@ func (p *Pieces) Bytes(t engine.Token) []byte {
 	return p.bytes[from:p.ends[t]:p.ends[t]]
 }
 
+// Text joins what tokens stand for.
+func (p *Pieces) Text(tokens []engine.Token) []byte {
+	var out []byte
+	for _, t := range tokens {
+		out = append(out, p.Bytes(t)...)
+	}
+	return out
+}
+
 // IsEnd reports whether t ends a generation.
 func (p *Pieces) IsEnd(t engine.Token) bool { return p.end[t] }
 

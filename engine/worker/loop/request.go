@@ -3,15 +3,20 @@ package loop
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/sample"
+	"github.com/weirhq/weir/internal/prefix"
 )
 
 // Errors that a caller of Submit and Stream.Next decides on.
 var (
 	// ErrContext says that the prompt leaves no room for an answer.
 	ErrContext = errors.New("prompt is longer than the model's context")
+	// ErrResumed says that what is to be resumed holds a complete stop string:
+	// nothing follows it.
+	ErrResumed = errors.New("the answer has ended before")
 	// ErrBusy says that too many requests wait already.
 	ErrBusy = errors.New("too many requests are waiting")
 	// ErrClosed says that the loop has ended or is ending.
@@ -22,8 +27,22 @@ var (
 
 // Request is one generation.
 type Request struct {
-	Prompt []engine.Token // BOS included where the model wants it
-	Sample sample.Params
+	Operation string         // names the request in state; may be empty
+	Prompt    []engine.Token // BOS included where the model wants it
+	Sample    sample.Params
+	// Resumed are tokens that were generated elsewhere: the answer goes on after
+	// them. Their text is Shown bytes longer than what is still to be shown.
+	Resumed []engine.Token
+	Shown   int
+	// Salt and Keys are for the prefix cache: requests share KV within one salt,
+	// and the keys stand for the prompt in state.
+	Salt string
+	Keys []prefix.Key
+	// Priority is vLLM's: the lower the earlier. Within one, the earliest Due
+	// comes first: when the first token is wanted, after arrival; DefaultDue
+	// when 0.
+	Priority int
+	Due      time.Duration
 	// MaxTokens bounds the answer, the end token included. 0, or more than the
 	// context has room for, means what the context has room for.
 	MaxTokens int
@@ -42,9 +61,12 @@ type Request struct {
 	DecodeLeg bool
 }
 
-// Handoff is a prompt's state, ready to decode from.
+// DefaultDue is Request.Due where nobody says.
+const DefaultDue = 10 * time.Second
+
+// Handoff is a request's state, ready to decode from.
 type Handoff struct {
-	Tokens []engine.Token // the prompt
+	Tokens []engine.Token // the prompt, and what was generated after it
 	Logits []float32      // the row after its last token, from which the first token is sampled
 	KV     []byte         // of Runner.ExportKV
 	// Done, when set, is called once the loop does not need the bytes any more.
@@ -66,6 +88,8 @@ const (
 	FinishLength Finish = "length" // MaxTokens or the context
 	FinishAbort  Finish = "abort"  // cancelled
 	FinishError  Finish = "error"  // Stream.Next returns the error
+	// FinishMigrated: Stream.Migrate was asked; the answer goes on elsewhere.
+	FinishMigrated Finish = "migrated"
 )
 
 // Batch is what a stream brought since the last Next.
@@ -85,18 +109,22 @@ func (b *Batch) reset() { b.Text, b.Tokens, b.Top, b.Finish = b.Text[:0], b.Toke
 
 // check fills in the bounds of a request.
 func (r *Request) check(info engine.Info) error {
-	room := min(info.Context, info.KVTokens) - len(r.Prompt)
+	held := len(r.Prompt) + len(r.Resumed)
+	room := min(info.Context, info.KVTokens) - held
 	switch {
 	case len(r.Prompt) == 0:
 		return fmt.Errorf("%w: the prompt is empty", ErrRunner)
 	case room < 1:
-		return fmt.Errorf("%w: %d tokens of %d", ErrContext, len(r.Prompt), min(info.Context, info.KVTokens))
+		return fmt.Errorf("%w: %d tokens of %d", ErrContext, held, min(info.Context, info.KVTokens))
 	}
 	if r.MaxTokens <= 0 || r.MaxTokens > room {
 		r.MaxTokens = room
 	}
 	if r.Export {
 		r.MaxTokens = 1
+	}
+	if r.Due <= 0 {
+		r.Due = DefaultDue
 	}
 	r.Top = min(r.Top, info.Vocab)
 	return nil

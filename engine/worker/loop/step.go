@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/batch"
 	"github.com/weirhq/weir/engine/sample"
-	"github.com/weirhq/weir/engine/worker/metrics"
+	"github.com/weirhq/weir/engine/worker/state"
 )
 
 // compute runs the spans and takes a token for each that asked for logits.
@@ -21,18 +21,24 @@ func (l *Loop) compute(spans []batch.Span) error {
 		l.feed = append(l.feed, engine.Span{Seq: j.seq, Pos: j.pos, Tokens: j.tokens[j.pos : j.pos+s.Tokens], Logits: s.Logits})
 		tokens += s.Tokens
 	}
-	rows, err := l.o.Runner.Step(l.feed)
+	l.makeRoom(tokens, nil)
+	began := time.Now()
+	rows, err := l.run()
 	if err != nil {
 		return l.failed(spans, err)
 	}
 	l.badRow = 0
 	l.o.Metrics.IterationTokens.Observe(float64(tokens))
 	now := time.Now()
+	l.load.StepMS = smooth(l.load.StepMS, float64(now.Sub(began).Microseconds())/1000)
 	for _, s := range spans {
 		j := l.running[s.Index]
 		l.count(j, s.Tokens)
 		j.pos += s.Tokens
 		if s.Logits {
+			if j.made == 0 {
+				l.enter(j) // its prompt is there
+			}
 			l.take(j, rows[0], now)
 			rows = rows[1:]
 		}
@@ -40,9 +46,23 @@ func (l *Loop) compute(spans []batch.Span) error {
 	return nil
 }
 
+// errPanic says that the runner panicked. What it holds cannot be trusted.
+var errPanic = errors.New("the runner panicked")
+
+// run runs the step in l.feed. A panic of the runner becomes an error.
+func (l *Loop) run() (rows [][]float32, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.broken = true
+			err = fmt.Errorf("%w: %v", errPanic, p)
+		}
+	}()
+	return l.o.Runner.Step(l.feed)
+}
+
 // count adds to the tokens computed for prompts.
 func (l *Loop) count(j *job, tokens int) {
-	if prompt := min(tokens, len(j.req.Prompt)-j.pos); prompt > 0 {
+	if prompt := min(tokens, j.given-j.pos); prompt > 0 {
 		phase := "prefill"
 		if j.req.DecodeLeg {
 			phase = "decode_leg"
@@ -51,66 +71,50 @@ func (l *Loop) count(j *job, tokens int) {
 	}
 }
 
-// failed handles a step that did not happen. A full KV cache costs the newest
-// request its sequence, to be computed anew later; any other failure ends the
-// requests of the step.
+// failed handles a step that did not happen. A full KV cache costs the prefix
+// cache its oldest sequence, or the last request its own, to be computed anew
+// later; any other failure ends the requests of the step.
 func (l *Loop) failed(spans []batch.Span, err error) error {
 	if errors.Is(err, engine.ErrKVFull) {
-		if v := batch.Victim(l.state.Running); v >= 0 {
-			l.preempt(v)
+		if l.evict(nil) {
+			return nil
+		}
+		if len(l.running) > 1 {
+			l.giveUp(len(l.running)-1, "kv cache is full in spite of reservations")
+			l.hold = true // or it would be admitted and fail again at once
 			return nil
 		}
 	}
 	l.o.Log.Error("step failed", "error", err, "requests", len(spans))
 	for _, s := range spans {
 		j := l.running[s.Index]
-		l.release(j)
+		l.drop(j)
 		l.finish(j, FinishError, fmt.Errorf("%w: %w", ErrRunner, err))
 	}
-	if l.badRow++; l.badRow >= maxBadRow {
+	if l.badRow++; l.broken || l.badRow >= maxBadRow {
 		return fmt.Errorf("%d steps failed in a row: %w", l.badRow, err)
 	}
 	return nil
 }
 
-// preempt puts running[i] back to the head of the queue.
-func (l *Loop) preempt(i int) {
+// giveUp puts running[i] back into the queue.
+func (l *Loop) giveUp(i int, why string) {
 	j := l.running[i]
-	l.o.Log.Warn("kv cache is full in spite of reservations: a request is computed anew", "tokens", j.pos)
-	l.release(j)
-	l.hold = true // or it would be admitted and fail again at once
+	l.o.Log.Warn(why+": a request is computed anew", "operation", j.req.Operation, "tokens", j.pos)
+	l.drop(j)
 	j.pos = 0
 	l.running = slices.Delete(l.running, i, i+1)
-	l.queue = slices.Insert(l.queue, 0, j)
+	l.enqueue(j)
 	l.waiting.Add(1)
+	j.ticket.Set(state.Waiting, j.made)
 	l.o.Metrics.Preemptions.Inc()
-}
-
-// importKV fills an admitted job's sequence from its hand-off and takes the
-// first token from the row that came with it. When the runner refuses the
-// bytes the prompt is computed here.
-func (l *Loop) importKV(j *job) {
-	h := j.req.Import
-	j.req.Import = nil // the bytes are not needed twice
-	defer h.done()
-	n, err := l.o.Runner.ImportKV(j.seq, h.KV)
-	if err == nil && n != len(j.req.Prompt) {
-		err = fmt.Errorf("%w: %d tokens, the prompt has %d", engine.ErrKVFormat, n, len(j.req.Prompt))
-	}
-	if err != nil {
-		l.o.Log.Warn("hand-off cannot be used: the prompt is computed here", "error", err)
-		l.o.Metrics.PDFallback.WithLabelValues(metrics.FallbackImport).Inc()
-		if err := l.o.Runner.Forget(j.seq, 0); err != nil {
-			l.finish(j, FinishError, fmt.Errorf("%w: %w", ErrRunner, err))
-		}
-		return
-	}
-	j.pos = n
-	l.take(j, h.Logits, time.Now())
 }
 
 // take samples j's next token from a row and delivers it.
 func (l *Loop) take(j *job, row []float32, now time.Time) {
+	if j.stream.leaving.Load() && !j.req.Export && l.handOver(j, row) {
+		return
+	}
 	lse := 0.0
 	if j.req.Logprobs {
 		lse = sample.LogSumExp(row)
@@ -123,7 +127,7 @@ func (l *Loop) take(j *job, row []float32, now time.Time) {
 	t, ok := l.choose(j, row)
 	if !ok {
 		s.mu.Unlock()
-		l.release(j)
+		l.drop(j)
 		l.finish(j, FinishError, fmt.Errorf("%w: no finite logit", ErrRunner))
 		return
 	}
@@ -137,14 +141,15 @@ func (l *Loop) take(j *job, row []float32, now time.Time) {
 	s.mu.Unlock()
 	l.timing(j, now)
 	if j.req.Export {
-		l.export(j, row)
+		j.result = l.export(j, row)
 	}
+	j.tokens = append(j.tokens, t)
 	if finish == "" {
-		j.tokens = append(j.tokens, t)
+		j.ticket.Set(j.phase(), j.made)
 		s.notify()
 		return
 	}
-	l.release(j)
+	l.keep(j)
 	l.finish(j, finish, nil)
 }
 
@@ -185,11 +190,25 @@ func (l *Loop) show(j *job, t engine.Token) Finish {
 	return ""
 }
 
-func (l *Loop) export(j *job, row []float32) {
+// export takes a job's state along, nil when that fails. All its tokens are in
+// the KV cache, and row is the logits after them.
+func (l *Loop) export(j *job, row []float32) *Handoff {
 	kv, err := l.o.Runner.ExportKV(nil, j.seq)
 	if err != nil {
-		l.o.Log.Error("kv cannot be exported: the decode worker computes the prompt", "error", err)
-		return
+		l.o.Log.Error("kv cannot be exported", "operation", j.req.Operation, "error", err)
+		return nil
 	}
-	j.result = &Handoff{Tokens: j.req.Prompt, Logits: slices.Clone(row), KV: kv}
+	return &Handoff{Tokens: slices.Clone(j.tokens[:j.pos]), Logits: slices.Clone(row), KV: kv}
+}
+
+// handOver ends a job that goes on elsewhere: there its next token is sampled
+// from row. It is false when the job has to stay.
+func (l *Loop) handOver(j *job, row []float32) bool {
+	if j.result = l.export(j, row); j.result == nil {
+		j.stream.leaving.Store(false)
+		return false
+	}
+	l.keep(j)
+	l.finish(j, FinishMigrated, nil)
+	return true
 }

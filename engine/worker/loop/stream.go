@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirhq/weir/engine"
 )
 
 // Stream is the answer of one request. The loop never waits for its reader:
@@ -13,6 +15,7 @@ type Stream struct {
 	ready     chan struct{} // one slot: something is new
 	wake      func()        // tells the loop of a cancellation
 	cancelled atomic.Bool
+	leaving   atomic.Bool
 	unwatch   func() bool
 
 	mu      sync.Mutex
@@ -27,9 +30,14 @@ type Result struct {
 	CompletionTokens int
 	// CachedTokens are prompt tokens that this worker had already.
 	CachedTokens int
-	// Handoff is set for a request with Export that ended well.
+	// Handoff is set for a request with Export that ended well, and for one that
+	// was migrated.
 	Handoff *Handoff
-	Timing  Timing
+	// Generated are the tokens of a migrated request, resumed ones included, and
+	// Unshown how many bytes at the end of their text have not been shown.
+	Generated []engine.Token
+	Unshown   int
+	Timing    Timing
 }
 
 // Timing holds the moments of a request's life; zero when not reached.
@@ -70,6 +78,11 @@ func (s *Stream) Cancel() {
 		s.wake()
 	}
 }
+
+// Migrate ends the generation before its next token with FinishMigrated and the
+// state in Result, from which another worker goes on. Where the state cannot be
+// exported the generation goes on here.
+func (s *Stream) Migrate() { s.leaving.Store(true) }
 
 // notify tells the reader; the loop calls it without waiting.
 func (s *Stream) notify() {

@@ -13,6 +13,7 @@ import (
 type Filter struct {
 	stops   [][]byte
 	held    []byte
+	shown   int // bytes of held that the reader has already
 	stopped bool
 }
 
@@ -38,21 +39,39 @@ func (f *Filter) Push(dst, piece []byte) (out []byte, stopped bool) {
 	f.held = append(f.held, piece...)
 	if at := f.find(); at >= 0 {
 		f.stopped = true
-		return append(dst, f.held[:at]...), true
+		return f.release(dst, at), true
 	}
-	n := len(f.held) - max(f.partialStop(), partialRune(f.held))
-	dst = append(dst, f.held[:n]...)
+	return f.release(dst, len(f.held)-max(f.partialStop(), partialRune(f.held))), false
+}
+
+// Resume makes an unused Filter go on after text, of which the first shown bytes
+// have been shown elsewhere. The rest comes with the next Push. It is false when
+// a stop string is complete in text already.
+func (f *Filter) Resume(text []byte, shown int) bool {
+	f.shown = shown
+	rest, stopped := f.Push(nil, text)
+	f.held = append(rest, f.held...)
+	return !stopped
+}
+
+// Unshown is how many bytes are held back that the reader does not have.
+func (f *Filter) Unshown() int { return max(0, len(f.held)-f.shown) }
+
+// release appends the first n bytes of what is held to dst, but for those that
+// have been shown.
+func (f *Filter) release(dst []byte, n int) []byte {
+	dst = append(dst, f.held[min(n, f.shown):n]...)
+	f.shown = max(0, f.shown-n)
 	f.held = f.held[:copy(f.held, f.held[n:])]
-	return dst, false
+	return dst
 }
 
 // Flush appends what is still held back, at the end of a generation that met no
 // stop string. An incomplete UTF-8 sequence is appended as it is.
 func (f *Filter) Flush(dst []byte) []byte {
 	if !f.stopped {
-		dst = append(dst, f.held...)
+		return f.release(dst, len(f.held))
 	}
-	f.held = f.held[:0]
 	return dst
 }
 

@@ -84,3 +84,46 @@ func TestShowsExactlyTheTextBeforeTheStop(t *testing.T) {
 		}
 	})
 }
+
+// TestResumeShowsTheRest ends a text after any piece and goes on with another
+// filter that knows how much was shown.
+func TestResumeShowsTheRest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		piece := rapid.StringOfN(rapid.SampledFrom([]rune("ab€\n")), 1, 3, -1)
+		pieces := rapid.SliceOfN(piece, 1, 12).Draw(t, "pieces")
+		stops := rapid.SliceOfN(rapid.StringOfN(rapid.SampledFrom([]rune("ab€\n")), 1, 4, -1), 0, 2).Draw(t, "stops")
+		at := rapid.IntRange(0, len(pieces)).Draw(t, "at")
+		run := func(f *Filter, pieces []string) (out []byte, stopped bool) {
+			for _, p := range pieces {
+				if out, stopped = f.Push(out, []byte(p)); stopped {
+					return out, true
+				}
+			}
+			return f.Flush(out), false
+		}
+		want, _ := run(NewFilter(stops), pieces)
+		first := NewFilter(stops)
+		var shown []byte
+		for _, p := range pieces[:at] {
+			var stopped bool
+			if shown, stopped = first.Push(shown, []byte(p)); stopped {
+				return
+			}
+		}
+		for _, more := range []int{0, len(first.held)} { // a gateway may have shown what was held
+			second := NewFilter(stops)
+			before := []byte(strings.Join(pieces[:at], ""))
+			if !second.Resume(before, len(shown)+more) {
+				t.Fatal("stopped before the end")
+			}
+			rest, stopped := run(second, pieces[at:])
+			got := string(before[:len(shown)+more]) + string(rest)
+			if got != string(want) && !(stopped && more > 0) {
+				t.Fatalf("%q, want %q", got, want)
+			}
+		}
+	})
+	if NewFilter([]string{"b"}).Resume([]byte("abc"), 1) {
+		t.Error("a complete stop string is no end")
+	}
+}
