@@ -5,6 +5,10 @@ GO ?= go
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 TESTFLAGS ?= -timeout 20m
 
+# The moe runner's vector kernels need this experiment. A Go that does not know
+# it builds plain kernels, which compute the same, slower.
+export GOEXPERIMENT ?= $(shell GOEXPERIMENT=simd $(GO) version >/dev/null 2>&1 && echo simd)
+
 # Packages that compute, or drive other processes, gain nothing from the race
 # detector and are many times slower under it.
 NORACE = weir/(cascade/replay|engine/llama|experts/plan|experts/format|internal/e2e)(/|$$)|weir/experts$$
