@@ -36,14 +36,19 @@ func SignerID(pub ed25519.PublicKey) string {
 
 // Sign encodes the snapshot and returns the JSON of its signed envelope.
 func (s *Snapshot) Sign(key ed25519.PrivateKey) ([]byte, error) {
-	payload, err := json.Marshal(s)
+	return seal(s, signContext, key)
+}
+
+// seal encodes v and returns the JSON of its envelope, signed for one purpose.
+func seal(v any, context string, key ed25519.PrivateKey) ([]byte, error) {
+	payload, err := json.Marshal(v)
 	if err != nil {
-		return nil, fmt.Errorf("encode snapshot: %w", err)
+		return nil, fmt.Errorf("encode %T: %w", v, err)
 	}
 	pub, _ := key.Public().(ed25519.PublicKey)
 	return json.Marshal(Envelope{
 		Payload:   payload,
-		Signature: ed25519.Sign(key, append([]byte(signContext), payload...)),
+		Signature: ed25519.Sign(key, append([]byte(context), payload...)),
 		KeyID:     SignerID(pub),
 	})
 }
@@ -56,23 +61,31 @@ func Verify(envelope []byte, trusted map[string]ed25519.PublicKey) (*Snapshot, e
 	if len(envelope) > MaxSnapshotBytes {
 		return nil, fmt.Errorf("snapshot of %d bytes is over the limit of %d", len(envelope), MaxSnapshotBytes)
 	}
+	s := new(Snapshot)
+	if err := open(envelope, signContext, trusted, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// open reads into v what seal has made for the same purpose.
+func open(envelope []byte, context string, trusted map[string]ed25519.PublicKey, v any) error {
 	var e Envelope
 	if err := decodeStrict(envelope, &e); err != nil {
-		return nil, fmt.Errorf("decode snapshot envelope: %w", err)
+		return fmt.Errorf("decode envelope: %w", err)
 	}
 	pub, ok := trusted[e.KeyID]
 	if !ok || len(pub) != ed25519.PublicKeySize {
-		return nil, fmt.Errorf("%w: key_id %.16q is not trusted", ErrSnapshotSignature, e.KeyID)
+		return fmt.Errorf("%w: key_id %.16q is not trusted", ErrSnapshotSignature, e.KeyID)
 	}
-	if !ed25519.Verify(pub, append([]byte(signContext), e.Payload...), e.Signature) {
-		return nil, fmt.Errorf("%w: signature does not match", ErrSnapshotSignature)
+	if !ed25519.Verify(pub, append([]byte(context), e.Payload...), e.Signature) {
+		return fmt.Errorf("%w: signature does not match", ErrSnapshotSignature)
 	}
 	// Signed by us: an unknown member is a newer cloud's, not an attacker's.
-	s := new(Snapshot)
-	if err := json.Unmarshal(e.Payload, s); err != nil {
-		return nil, fmt.Errorf("decode snapshot: %w", err)
+	if err := json.Unmarshal(e.Payload, v); err != nil {
+		return fmt.Errorf("decode what was signed: %w", err)
 	}
-	return s, nil
+	return nil
 }
 
 // decodeStrict reads exactly one JSON value without unknown members.

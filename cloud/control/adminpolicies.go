@@ -42,22 +42,27 @@ func policyID(p store.Policy) string { return p.TenantID + "/" + p.Class }
 
 // checkSettings refuses what an edge node would refuse: it would keep the
 // policy it has, and nobody would see why.
-func checkSettings(n *store.Policy) error {
+func checkSettings(n *store.Policy) (policy.Settings, error) {
 	spec := n.Spec
 	if string(spec) == "null" {
 		spec = nil
 	}
-	if _, err := policy.Join(spec, n.Mode, n.Threshold); err != nil {
-		return &tenants.FieldError{Field: "spec", Problem: err.Error()}
+	s, err := policy.Join(spec, n.Mode, n.Threshold)
+	if err != nil {
+		return s, &tenants.FieldError{Field: "spec", Problem: err.Error()}
 	}
-	return nil
+	return s, nil
 }
 
 func putPolicy(a *adminCall, n store.Policy) (p store.Policy, ch *store.Change, err error) {
-	if err = checkSettings(&n); err != nil {
+	settings, err := checkSettings(&n)
+	if err != nil {
 		return p, nil, err
 	}
 	if n.TenantID, err = a.tenant(n.TenantID); err != nil {
+		return p, nil, err
+	}
+	if err = checkRisk(a, &n, &settings); err != nil {
 		return p, nil, err
 	}
 	ch = &store.Change{TenantID: n.TenantID, Action: "policy.put", Kind: "policy", ObjectID: policyID(n)}

@@ -22,6 +22,7 @@ func (c *Control) Register(r gin.IRouter) {
 	r.POST("/edge/v1/join", c.join)
 	r.GET("/edge/v1/snapshot", c.snapshot)
 	r.POST("/edge/v1/usage", c.usage)
+	r.POST("/edge/v1/cascade", c.learned)
 	c.registerAdmin(r.Group("/admin/v1", noStore))
 }
 

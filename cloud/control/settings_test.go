@@ -20,8 +20,10 @@ func TestPolicySettingsAreChecked(t *testing.T) {
 		{`{"rate":0.2,"threshold":0.5}`, "both set the threshold"},
 		{`{"kind":"threshold"}`, "unknown field"},
 		{`{"privacy":"local-only","shadow":0.1}`, "local-only"},
+		{`{"privacy":"local-only","hedge":true}`, "local-only"},
+		{`{"risk":{"alpha":0.0001,"delta":0.1,"max_rate":1}}`, "infeasible"},
 	} {
-		err := checkSettings(&store.Policy{TenantID: "t", Spec: json.RawMessage(tt.spec)})
+		_, err := checkSettings(&store.Policy{TenantID: "t", Spec: json.RawMessage(tt.spec)})
 		var field *tenants.FieldError
 		if (err == nil) != (tt.why == "") || err != nil && (!errors.As(err, &field) || field.Field != "spec" || !strings.Contains(err.Error(), tt.why)) {
 			t.Errorf("%s: %v", tt.spec, err)
