@@ -56,7 +56,8 @@ func (s *Stats) check(d int) error {
 		}
 	}
 	for i, v := range s.Hessian {
-		if !within(v, s.Sum*maxFeature*maxFeature/4+1e-6) || i%(d+1) == 0 && v < 0 || v != s.Hessian[i%d*d+i/d] {
+		asymmetry := v - s.Hessian[i%d*d+i/d]
+		if !within(v, s.Sum*maxFeature*maxFeature/4+1e-6) || i%(d+1) == 0 && v < 0 || !within(asymmetry, 1e-6*(1+math.Abs(v))) {
 			return fmt.Errorf("%w: cell %q: Hessian", ErrStats, s.Cell)
 		}
 	}

@@ -64,7 +64,6 @@ type Learner struct {
 	mu     sync.Mutex // the rest is the table's owner's
 	table  *learn.Table
 	labels uint64    // learned since the start
-	told   uint64    // of them, when the last report was taken
 	since  int       // records since the last snapshot
 	saved  time.Time // of the last snapshot
 }
