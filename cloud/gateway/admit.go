@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/internal/prefix"
 	"github.com/weirhq/weir/internal/telemetry"
 	"github.com/weirhq/weir/tenants"
 )
@@ -91,8 +92,10 @@ type admitted struct {
 	grant   Grant
 	prefill time.Duration // of the last prefill leg
 	tries   tries
-	last    tenants.UsageRecord
-	settled bool // the grant
+	stream  *stream                 // the client's side, where it wants a stream
+	keys    map[string][]prefix.Key // nil until prefixKeys
+	last    tenants.UsageRecord     // sums over the attempts that have delivered
+	settled bool                    // the grant
 }
 
 // settleGrant ends the grant, once. It comes before the answer's last byte, so

@@ -22,10 +22,14 @@ import (
 // tries is what the attempts of a request have taught it.
 type tries struct {
 	n             int
+	retries       int // attempts that followed a failure
+	began         time.Time
 	failedPrefill []string
 	failedDecode  []string
-	handoff       *handoff      // unread, from an earlier attempt
-	err           *openai.Error // of the last one
+	handoff       *handoff            // unread, from an earlier attempt
+	moved         *movedAnswer        // a worker gave the answer away: the next attempt takes it
+	carried       tenants.UsageRecord // what earlier attempts delivered of the answer
+	err           *openai.Error       // of the last one
 }
 
 // attempt is one try at one pair of instances: one ledger row.
@@ -46,6 +50,7 @@ type attempt struct {
 type legError struct {
 	route.Failure
 	ended tenants.Outcome
+	moved *movedAnswer // no failure: the worker gave the answer away
 	leg   *pool.Leg
 	api   *openai.Error // what the client is told if nothing else can be tried
 }
@@ -60,6 +65,12 @@ var (
 func (g *Gateway) complete(c *gin.Context) {
 	a := of(c).admitted
 	a.story = a.newStory()
+	a.tries.began = time.Now()
+	if a.ask.req.Stream {
+		a.stream = &stream{exchange: a.exchange}
+		defer a.stream.close()
+	}
+	g.budget(a.ask.model.Pool).arrived(a.tries.began)
 	for {
 		done := a.try()
 		if done {
@@ -75,7 +86,7 @@ func (a *admitted) try() bool {
 	if a.tries.n > 0 {
 		trigger = route.Retry
 	}
-	sel, decision := g.opts.Pool.Select(g.opts.Policy, trigger, a.routeView(), a.seed())
+	sel, decision := g.opts.Pool.Select(g.opts.Policy, trigger, a.poolAsk(), a.seed())
 	if sel.Decode == nil {
 		a.noInstance(decision)
 		return true
@@ -87,20 +98,30 @@ func (a *admitted) try() bool {
 	if err := at.begin(); err != nil {
 		sel.Release()
 		a.outcome = tenants.OutcomeRejected
-		a.refuse(err)
+		if a.stream.begun() {
+			a.outcome = tenants.OutcomeUpstreamTruncated
+		}
+		a.giveUp("", err)
 		return true
 	}
 	failed := at.run()
-	sel.Release()
-	if failed == nil {
+	defer sel.Release()
+	switch {
+	case failed == nil:
 		at.conclude(a.outcome, a.failure)
+		return true
+	case failed.moved != nil:
+		at.handOver(failed.moved)
+		return false
+	case failed.ended != "":
+		at.endedBy(failed)
 		return true
 	}
 	return at.failed(failed)
 }
 
 // run does the legs of the attempt. A nil error means that the client has been
-// answered, in whole or in part, and outcome says how.
+// answered or is gone, and outcome says how.
 func (a *attempt) run() *legError {
 	ctx, cancel := context.WithCancelCause(a.ctx)
 	defer cancel(nil)
@@ -111,64 +132,130 @@ func (a *attempt) run() *legError {
 		h = nil
 	}
 	a.tries.handoff = nil
-	if a.sel.Prefill != nil {
+	if m := a.tries.moved; m != nil {
+		h = &handoff{params: m.Params, until: time.Now().Add(handoffLife)}
+	} else if a.sel.Prefill != nil {
 		var failed *legError
 		if h, failed = a.runPrefill(ctx); failed != nil {
 			return failed
 		}
 	}
 	failed := a.runDecode(ctx, h, watch)
-	if failed != nil && failed.ended == "" && route.AfterFailure(failed.Failure).KeepHandoff && h.usable(time.Now()) {
+	a.tries.moved = nil
+	if failed != nil && failed.ended == "" && failed.moved == nil && route.AfterFailure(failed.Failure).KeepHandoff && h.usable(time.Now()) {
 		a.tries.handoff = h
 	}
 	return failed
 }
 
-// failed settles an attempt that gave the client nothing, and either lets the
-// next one go or tells the client. It returns true when the request is over.
+// failed settles an attempt that did not bring the answer to its end, and
+// either lets the next one go or tells the client. It returns true when the
+// request is over.
 func (a *attempt) failed(f *legError) bool {
-	if f.ended != "" {
-		a.outcome = f.ended
-		a.conclude(f.ended, f.api)
-		a.refuseEnded(f)
-		return true
+	if a.stream.begun() && !f.Shown { // the prefill leg of an attempt to continue
+		f.Shown, f.Resumable = true, true
 	}
 	verdict := route.AfterFailure(f.Failure)
-	outcome := tenants.OutcomeUpstreamError
-	if verdict.Next == route.NextRefuse { // the request's own fault: the instance's words hold
-		outcome = tenants.OutcomeRejected
+	if verdict.Counts {
+		f.leg.Bad(f.api.Message, verdict.Suspect)
 	}
-	a.settle(outcome, f.api)
-	if verdict.Suspect {
-		a.g.opts.Pool.Suspect(f.leg, f.api.Message)
+	again := (verdict.Next == route.NextElsewhere || verdict.Next == route.NextContinue) && a.mayRetry()
+	told := f.api
+	if f.Shown {
+		told = cutOff(f.api)
 	}
+	a.settle(a.outcomeOf(verdict), told)
 	a.g.opts.Log.Warn("attempt failed", "operation", a.op, "attempt", a.tries.n, "stage", f.Stage, "instance", f.leg.ID,
-		"kind", f.Kind, "status", f.Status, "next", verdict.Next, "error", f.api)
+		"kind", f.Kind, "status", f.Status, "next", verdict.Next, "again", again, "error", f.api)
+	a.forget(f)
+	if again {
+		a.tries.err = f.api
+		a.carry()
+		return false
+	}
+	a.outcome = a.last.Outcome
+	reason := cascade.ReasonCloudError
+	if verdict.Next == route.NextRefuse {
+		reason = ""
+	}
+	if f.Shown {
+		a.outcome = tenants.OutcomeUpstreamTruncated
+	}
+	a.settleGrant()
+	a.giveUp(reason, told)
+	return true
+}
+
+// outcomeOf is the ledger's word for an attempt that failed.
+func (a *attempt) outcomeOf(v route.Verdict) tenants.Outcome {
+	switch {
+	case a.used.delivered > 0:
+		return tenants.OutcomeUpstreamTruncated
+	case v.Next == route.NextRefuse: // the request's own fault: the instance's words hold
+		return tenants.OutcomeRejected
+	}
+	return tenants.OutcomeUpstreamError
+}
+
+// forget leaves the failed instance out of this request's further attempts.
+func (a *attempt) forget(f *legError) {
 	if f.Stage == route.StagePrefill {
 		a.tries.failedPrefill = append(a.tries.failedPrefill, f.leg.ID)
 	} else {
 		a.tries.failedDecode = append(a.tries.failedDecode, f.leg.ID)
 	}
-	if verdict.Next == route.NextElsewhere && a.tries.n < a.g.opts.MaxAttempts {
-		a.tries.err = f.api
-		return false
-	}
-	a.outcome = outcome
-	a.settleGrant()
-	if verdict.Next == route.NextRefuse {
-		a.refuse(f.api)
-		return true
-	}
-	a.refuseFor(cascade.ReasonCloudError, f.api)
-	return true
 }
 
-func (a *attempt) refuseEnded(f *legError) {
-	if f.ended == tenants.OutcomeDeadline {
-		a.refuseFor(cascade.ReasonDeadline, f.api)
+// handOver settles an attempt whose worker gave the answer to another.
+func (a *attempt) handOver(m *movedAnswer) {
+	a.settle(tenants.OutcomeSuperseded, nil)
+	a.tries.failedDecode = append(a.tries.failedDecode, a.sel.Decode.ID)
+	a.tries.moved = m
+	a.stream.shown.took(m.Resume)
+	a.carry()
+	a.story.note("the answer moves to another instance")
+}
+
+// carry keeps what the attempt has delivered of the answer, for the sums that
+// the client is told and the grant is settled with.
+func (a *attempt) carry() {
+	if a.used.delivered > 0 {
+		a.tries.carried = a.last
+		a.story.note("continued by the next attempt")
+	}
+}
+
+// endedBy ends a request that is over for its own reasons: its client has
+// gone, its deadline has passed, its budget is used up.
+func (a *attempt) endedBy(f *legError) {
+	a.outcome = f.ended
+	a.conclude(f.ended, f.api)
+	switch {
+	case f.ended == tenants.OutcomeClientCancelled && a.stream.begun():
+	case f.ended == tenants.OutcomeDeadline:
+		a.giveUp(cascade.ReasonDeadline, f.api)
+	default:
+		a.giveUp("", f.api)
+	}
+}
+
+// giveUp tells the client that there will be no answer, or no more of it.
+func (a *admitted) giveUp(reason cascade.Reason, err *openai.Error) {
+	if !a.stream.begun() {
+		if reason != "" {
+			a.result.Reason = reason
+		}
+		a.refuse(err)
 		return
 	}
-	a.refuse(f.api)
+	a.failure = err
+	a.stream.cut(err)
+}
+
+// cutOff is what the client is told of a stream that broke.
+func cutOff(err *openai.Error) *openai.Error {
+	return &openai.Error{Status: err.Status, Type: err.Type, Code: openai.CodeUpstreamCut, Cause: err,
+		Message: "the answer was cut off: " + err.Message}
 }
 
 // noInstance ends a request that nobody can take.
@@ -176,15 +263,19 @@ func (a *admitted) noInstance(d route.Decision) {
 	cause := d.Action.(route.Reject).Cause
 	a.story.addDecision(d)
 	a.outcome = tenants.OutcomeUpstreamError
-	switch cause {
-	case route.ReasonTooLong:
+	switch {
+	case a.stream.begun():
+		a.outcome = tenants.OutcomeUpstreamTruncated
+		a.settleGrant()
+		a.giveUp("", cutOff(a.tries.err))
+	case cause == route.ReasonTooLong:
 		param := "messages"
 		if a.ask.kind == kindText {
 			param = "prompt"
 		}
 		a.outcome = tenants.OutcomeRejected
 		a.refuse(openai.BadRequest(param, openai.CodeContextLength, "%s has %d bytes, far beyond the model's context", param, a.ask.promptBytes))
-	case route.ReasonAllFailed:
+	case cause == route.ReasonAllFailed && a.tries.err != nil:
 		a.refuseFor(cascade.ReasonCloudError, a.tries.err)
 	default:
 		a.refuseFor(cascade.ReasonCloudError, openai.Unavailable(openai.CodeNoInstance, time.Second,
@@ -192,16 +283,21 @@ func (a *admitted) noInstance(d route.Decision) {
 	}
 }
 
-func (a *admitted) routeView() route.RequestView {
+// poolAsk is the request as the pool and the routing policy see it.
+func (a *admitted) poolAsk() pool.Ask {
 	v := route.RequestView{Model: a.ask.model.Pool, PromptBytes: a.ask.promptBytes, Session: a.ask.opts.Session,
-		FailedPrefill: a.tries.failedPrefill, FailedDecode: a.tries.failedDecode}
+		FailedPrefill: a.tries.failedPrefill, FailedDecode: a.tries.failedDecode,
+		Resume: a.stream.begun() || a.tries.moved != nil}
 	if a.ask.req.MaxTokens != nil {
 		v.MaxTokens = *a.ask.req.MaxTokens
+	}
+	if c := a.ask.slo; c != nil {
+		v.TPOT = time.Duration(c.TPOTMillis) * time.Millisecond
 	}
 	if h := a.tries.handoff; h.usable(time.Now()) {
 		v.Handoff = h.from
 	}
-	return v
+	return pool.Ask{RequestView: v, Operation: a.op, Keys: a.prefixKeys()}
 }
 
 func (a *admitted) seed() uint64 {
@@ -222,6 +318,7 @@ func (a *admitted) legFailure(ctx context.Context, stage route.Stage, leg *pool.
 		f.api = &openai.Error{Status: http.StatusGatewayTimeout, Type: openai.TypeServer, Code: "upstream_timeout",
 			Message: "the model gave no token in time", Cause: err, RetryAfter: time.Second}
 	case cause == errStall:
+		f.Kind = route.FailedStall
 		f.api = upstreamError("the model server stood still", err)
 	case cause == errDeadline:
 		f.ended, f.api = tenants.OutcomeDeadline, deadlineError()

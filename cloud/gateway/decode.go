@@ -30,6 +30,9 @@ func (a *attempt) runDecode(ctx context.Context, h *handoff, watch *watchdog) *l
 
 func (a *attempt) decodeLeg(ctx context.Context, h *handoff, watch *watchdog) *legError {
 	leg := a.sel.Decode
+	if a.ask.req.Stream && !a.stream.begun() && a.tries.moved == nil {
+		a.stream.anew()
+	}
 	if !a.ask.req.Stream {
 		watch.replace(a.g.opts.Timeouts.Answer, errFirstByte)
 	}
@@ -44,7 +47,7 @@ func (a *attempt) decodeLeg(ctx context.Context, h *handoff, watch *watchdog) *l
 	if mt, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); mt != "text/event-stream" {
 		return broken(route.StageDecode, leg, "the model server did not stream")
 	}
-	r := &relay{attempt: a, in: sse.NewReader(resp.Body), watch: watch}
+	r := &relay{attempt: a, in: sse.NewReader(resp.Body), watch: watch, continued: a.stream.begun(), hideIDs: a.asksIDs()}
 	return r.run(ctx)
 }
 
@@ -64,7 +67,18 @@ func (a *attempt) decodeBody(h *handoff) openai.Body {
 		options["include_usage"] = json.RawMessage("true")
 		b.Set("stream_options", options)
 	}
+	if a.asksIDs() {
+		b.Set("return_token_ids", true)
+	}
+	a.asResumed(b)
 	return b
+}
+
+// asksIDs reports whether the gateway asks for the tokens behind the text, to
+// have the answer continued token by token if need be.
+func (a *attempt) asksIDs() bool {
+	_, own := a.ask.body["return_token_ids"]
+	return !own && a.sel.Decode.Resumes && a.ask.resumable()
 }
 
 // relayWhole hands on an answer that is not streamed.
@@ -78,6 +92,7 @@ func (a *attempt) relayWhole(ctx context.Context, resp *http.Response) *legError
 	if c.Bad || c.Failed() || !json.Valid(data) {
 		return engineFailure(leg, &c)
 	}
+	leg.Good()
 	a.firstToken()
 	a.used.take(readUsage(c.Usage))
 	a.used.countWhole(c.Usage == nil, data)
@@ -86,7 +101,7 @@ func (a *attempt) relayWhole(ctx context.Context, resp *http.Response) *legError
 	a.price(a.outcome)
 	a.conclude(a.outcome, nil)
 	a.setTimes()
-	out := chunk.AppendWeir(nil, chunk.AppendWithout(make([]byte, 0, len(data)+512), data, false), mustJSON(&a.result))
+	out := chunk.AppendWeir(nil, new(chunk.Rewrite).Append(make([]byte, 0, len(data)+512), data), mustJSON(&a.result))
 
 	h := a.gin.Writer.Header()
 	a.result.WriteHeaders(h)
@@ -124,6 +139,7 @@ func (a *attempt) firstToken() {
 		a.ttft = time.Since(a.began)
 		a.exchange.ttft = time.Since(a.exchange.began)
 		a.sel.Decode.Prefilled()
+		a.sel.Decode.Good()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -64,6 +65,7 @@ type Model struct {
 type Timeouts struct {
 	FirstByte time.Duration // from an attempt's start to its first token; 30 s
 	Stall     time.Duration // between two events of a stream; 10 s
+	Retry     time.Duration // after which a request without news is not tried again; 60 s
 	Answer    time.Duration // for an answer that is not streamed; 10 min
 	Write     time.Duration // for a client that does not read; 30 s
 	Body      time.Duration // for a client to send its request's body; 60 s
@@ -75,7 +77,7 @@ type Options struct {
 	Admission Admission // nil admits everything
 	Recorder  Recorder
 	Pool      *pool.Pool
-	Policy    route.Policy // nil is route.LeastInFlight
+	Policy    route.Policy // nil is route.Measured
 	Models    map[string]Model
 	Client    *http.Client // to the instances; without a timeout of its own
 	Telemetry *telemetry.Telemetry
@@ -103,6 +105,7 @@ type Gateway struct {
 	models   []string // sorted
 	explain  *explanations
 	replays  replays
+	budgets  sync.Map // pool -> *retryBudget
 	meter    *meter
 	inFlight atomic.Int64
 	ledger   atomic.Pointer[priced]
@@ -140,6 +143,7 @@ func New(o Options) (*Gateway, error) {
 func (o *Options) setDefaults() {
 	setDefault(&o.Timeouts.FirstByte, 30*time.Second)
 	setDefault(&o.Timeouts.Stall, 10*time.Second)
+	setDefault(&o.Timeouts.Retry, time.Minute)
 	setDefault(&o.Timeouts.Answer, 10*time.Minute)
 	setDefault(&o.Timeouts.Write, 30*time.Second)
 	setDefault(&o.Timeouts.Body, time.Minute)
@@ -147,7 +151,7 @@ func (o *Options) setDefaults() {
 	setDefault(&o.MaxInFlight, 1024)
 	setDefault(&o.ExplainSize, 4096)
 	if o.Policy == nil {
-		o.Policy = route.LeastInFlight{}
+		o.Policy = route.Measured{}
 	}
 	if o.Admission == nil {
 		o.Admission = AdmitAll{}

@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/tenants"
 )
 
 // ask is what a request asks for, checked.
@@ -19,6 +20,7 @@ type ask struct {
 	opts        contract.Options
 	model       Model
 	class       string // SLO class, "" where the tenant has none
+	slo         *tenants.Class
 	promptBytes int
 	deadline    time.Time         // zero: none
 	hash        [sha256.Size]byte // of the request, where it has an Idempotency-Key
@@ -92,7 +94,7 @@ func (x *exchange) checkClass() error {
 	}
 	deadline := x.ask.opts.Deadline
 	if class != nil {
-		x.ask.class = class.Name
+		x.ask.class, x.ask.slo = class.Name, class
 		if deadline == 0 {
 			deadline = time.Duration(class.DefaultDeadlineMs) * time.Millisecond
 		}

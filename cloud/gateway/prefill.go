@@ -37,10 +37,11 @@ func (a *attempt) runPrefill(ctx context.Context) (*handoff, *legError) {
 	h, failed := a.prefillLeg(ctx)
 	endSpan(failed)
 	a.prefill = time.Since(began)
-	leg.Release()
 	if failed != nil {
 		return nil, failed
 	}
+	leg.Good()
+	leg.Release()
 	if h.params == nil {
 		a.g.meter.fallback("no_params")
 		a.story.note("the prefill instance gave no hand-off")
@@ -87,6 +88,7 @@ var prefillParams = json.RawMessage(`{"do_remote_decode":true,"do_remote_prefill
 // streamed, nothing computed that the decode leg computes anyway.
 func (a *attempt) prefillBody() openai.Body {
 	b := a.cloneBody(a.sel.Prefill.Served)
+	a.asResumed(b)
 	b.Set("stream", false)
 	b.Set("max_tokens", 1)
 	if _, ok := b["max_completion_tokens"]; ok {

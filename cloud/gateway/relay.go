@@ -5,45 +5,29 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/weirhq/weir/cloud/gateway/chunk"
 	"github.com/weirhq/weir/cloud/pool"
 	"github.com/weirhq/weir/cloud/route"
-	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/internal/sse"
 	"github.com/weirhq/weir/tenants"
 )
 
-// relay hands a stream on, event by event. Until the first token nothing is
-// written, so that a failing instance can be replaced unseen. The last event
-// is held back until the next one comes, because the weir object belongs into
-// the one before [DONE].
+// relay hands one leg's stream on, event by event.
 type relay struct {
 	*attempt
-	in    *sse.Reader
-	out   *sse.Writer // nil until the first token
-	watch *watchdog
-
-	early    [][]byte // events before the first token
-	held     []byte
-	holding  bool
-	scratch  []byte
-	finished bool // a finish reason has come
-	writable time.Time
+	in        *sse.Reader
+	watch     *watchdog
+	continued bool // the client has seen a part of the answer before
+	hideIDs   bool // the gateway asked for token_ids, not the client
+	scratch   []byte
+	finished  bool // a finish reason has come
 }
 
-// maxEarly is how many events may come before the first token: a role chunk,
-// a heartbeat or two.
-const maxEarly = 16
-
-// run returns nil when the client was answered at least in part.
+// run returns nil when the client was answered to the end, or is gone.
 func (r *relay) run(ctx context.Context) *legError {
-	// The deadline is the connection's: it must not outlive this answer.
-	defer func() { _ = http.NewResponseController(r.gin.Writer).SetWriteDeadline(time.Time{}) }()
 	for {
 		data, err := r.in.Next()
 		if err != nil {
@@ -59,6 +43,9 @@ func (r *relay) run(ctx context.Context) *legError {
 		if c.Bad || c.Failed() {
 			return r.broke(engineFailure(r.sel.Decode, &c))
 		}
+		if c.Moved != nil {
+			return r.moved(c.Moved)
+		}
 		if err := r.pass(data, &c); err != nil {
 			if over := (*openai.Error)(nil); errors.As(err, &over) {
 				return r.broke(&legError{ended: tenants.OutcomeQuotaExceeded, leg: r.sel.Decode, api: over})
@@ -72,14 +59,22 @@ func (r *relay) run(ctx context.Context) *legError {
 // pass hands one event on. The error is the client's connection's, or an
 // *openai.Error of a budget that has no room for the event.
 func (r *relay) pass(data []byte, c *chunk.Event) error {
+	s := r.stream
 	if c.Token {
-		if err := r.grant.Delivered(r.used.delivered + 1); err != nil {
+		if err := r.grant.Delivered(s.shown.events + 1); err != nil {
 			return err
 		}
 		r.used.delivered++
+		s.shown.note(c)
+		if r.continued && r.ttft == 0 {
+			r.watch.replace(r.g.opts.Timeouts.Stall, errStall)
+		}
 		r.firstToken()
 	}
-	if r.out != nil {
+	if s.shown.id == nil && c.ID != nil {
+		s.shown.id = append([]byte(nil), c.ID...)
+	}
+	if s.begun() && r.ttft > 0 {
 		r.watch.feed()
 	}
 	if r.result.Tier == "" {
@@ -88,142 +83,90 @@ func (r *relay) pass(data []byte, c *chunk.Event) error {
 	if c.Usage != nil {
 		r.used.take(readUsage(c.Usage))
 	}
+	if r.continued && !c.Token && c.Finish == nil && c.Usage == nil {
+		return nil // the client has had an answer's beginning
+	}
 	hide := !r.ask.req.IncludeUsage
 	if hide && c.Usage != nil && c.Empty {
 		return nil // the client did not ask for this event
 	}
-	if c.Inner || hide && (c.NullUsage || c.Usage != nil) {
-		r.scratch = chunk.AppendWithout(r.scratch[:0], data, hide)
-		data = r.scratch
-	}
-	if err := r.release(); err != nil {
+	data = r.rewrite(data, c, hide)
+	if err := s.release(); err != nil {
 		return err
 	}
 	if c.Finish != nil || c.Usage != nil {
 		r.finished = r.finished || c.Finish != nil
-		r.held, r.holding = append(r.held[:0], data...), true
+		s.hold(data)
 		return nil
 	}
 	return r.emit(data, c.Token)
 }
 
-// release sends the event that was held back.
-func (r *relay) release() error {
-	if !r.holding {
-		return nil
-	}
-	r.holding = false
-	return r.emit(r.held, true)
-}
-
-// emit sends an event, or keeps it while no token has come.
+// emit sends an event; with the first the stream is watched for stalls.
 func (r *relay) emit(data []byte, token bool) error {
-	if r.out == nil {
-		if !token && len(r.early) < maxEarly {
-			r.early = append(r.early, append([]byte(nil), data...))
-			return nil
-		}
-		if err := r.start(); err != nil {
-			return err
-		}
+	begun := r.stream.begun()
+	if err := r.stream.emit(data, token); err != nil {
+		return err
 	}
-	r.allowWrite()
-	return r.out.Data(data)
-}
-
-// start commits to this attempt: the head and the early events leave.
-func (r *relay) start() error {
-	h := r.gin.Writer.Header()
-	r.setTimes()
-	r.result.WriteHeaders(h)
-	h.Del(contract.HeaderCost) // not known yet: the weir object tells
-	r.grant.SetHeaders(h)
-	r.timing().Write(h)
-	r.wrote = true
-	r.allowWrite()
-	r.out = sse.Start(r.gin.Writer)
-	r.watch.replace(r.g.opts.Timeouts.Stall, errStall)
-	for _, data := range r.early {
-		if err := r.out.Data(data); err != nil {
-			return err
-		}
+	if !begun && r.stream.begun() {
+		r.watch.replace(r.g.opts.Timeouts.Stall, errStall)
 	}
-	r.early = nil
 	return nil
 }
 
-// allowWrite moves the write deadline, at most once a second: a client that
-// stops reading must not hold an instance.
-func (r *relay) allowWrite() {
-	now := time.Now()
-	if patience := r.g.opts.Timeouts.Write; now.Add(patience).Sub(r.writable) > time.Second {
-		r.writable = now.Add(patience)
-		_ = http.NewResponseController(r.gin.Writer).SetWriteDeadline(r.writable) // not every transport has one
+// rewrite takes out what stays inside, and makes a continued leg speak as the
+// first did.
+func (r *relay) rewrite(data []byte, c *chunk.Event, hide bool) []byte {
+	ids := r.hideIDs && c.IDs != nil
+	if !c.Inner && !ids && !r.continued && !(hide && (c.NullUsage || c.Usage != nil)) {
+		return data
 	}
+	w := chunk.Rewrite{HideUsage: hide, HideIDs: ids}
+	if r.continued {
+		w.ID = r.stream.shown.id
+		if c.Usage != nil && r.used.reported != nil {
+			w.Usage = r.wholeUsage(r.used.reported)
+		}
+	}
+	r.scratch = w.Append(r.scratch[:0], data)
+	return r.scratch
 }
 
-// finish ends a complete stream: the last event carries the weir object.
+// finish ends a complete stream.
 func (r *relay) finish() *legError {
-	if !r.finished && r.used.delivered == 0 && !r.holding {
+	if !r.finished && r.used.delivered == 0 && !r.stream.holding {
 		return r.broke(broken(route.StageDecode, r.sel.Decode, "the model server's stream was empty"))
 	}
+	r.sel.Decode.Good()
 	r.outcome = tenants.OutcomeOK
 	r.price(r.outcome)
 	r.conclude(r.outcome, nil)
-	r.setTimes()
-	last := r.held
-	if !r.holding {
-		last = r.bareChunk()
-	}
-	r.holding = false
-	r.scratch = chunk.AppendWeir(r.scratch[:0], last, mustJSON(&r.result))
-	// The answer is complete and settled: a client that leaves now has had it.
-	if r.emit(r.scratch, true) == nil {
-		_ = r.out.Done()
-	}
+	r.stream.complete()
 	return nil
 }
 
-// bareChunk is an event for the weir object where the upstream's stream had no
-// last event of its own.
-func (r *relay) bareChunk() []byte {
-	object := openai.ObjectChatChunk
-	if r.ask.kind == kindText {
-		object = openai.ObjectCompletion
-	}
-	return mustJSON(openai.Response{ID: "weir-" + r.op, Object: object, Created: r.exchange.began.Unix(), Model: r.result.Model, Choices: []openai.Choice{}})
-}
-
-// broke ends a stream that failed. Before the first token the failure goes
-// back to the attempt; after it the client gets an error event and no [DONE],
-// and nothing is ever replayed.
+// broke says how far a stream that failed has come.
 func (r *relay) broke(f *legError) *legError {
-	if r.out == nil {
-		return f
+	if f.Shown = r.stream.begun(); f.Shown {
+		f.Resumable = r.continuable()
 	}
-	r.outcome, r.failure = tenants.OutcomeUpstreamTruncated, f.api
-	switch f.ended {
-	case tenants.OutcomeClientCancelled:
-		r.outcome = f.ended
-		return nil
-	case tenants.OutcomeDeadline, tenants.OutcomeQuotaExceeded:
-		r.outcome = f.ended
-	default:
-		r.failure = &openai.Error{Status: f.api.Status, Type: f.api.Type, Code: openai.CodeUpstreamCut, Cause: f.api,
-			Message: "the answer was cut off: " + f.api.Message}
-		if f.Kind != route.FailedStatus {
-			r.g.opts.Pool.Suspect(f.leg, f.api.Message)
-		}
+	return f
+}
+
+// moved ends a leg whose worker gave the answer away: the next one takes it
+// over with the worker's words.
+func (r *relay) moved(raw []byte) *legError {
+	var m movedAnswer
+	if json.Unmarshal(raw, &m) != nil || m.Resume == nil {
+		return r.broke(broken(route.StageDecode, r.sel.Decode, "the model server's migration cannot be read"))
 	}
-	r.price(r.outcome)
-	r.conclude(r.outcome, r.failure)
-	r.setTimes()
-	r.allowWrite()
-	if err := r.release(); err != nil {
-		return nil
-	}
-	_ = r.out.Data(r.failure.Body(&r.result)) // the client may be gone
-	return nil
+	return &legError{leg: r.sel.Decode, moved: &m, api: upstreamError("the answer was given to another model server", nil)}
+}
+
+// movedAnswer is the member weir_migrated of a worker's last event.
+type movedAnswer struct {
+	Params json.RawMessage `json:"kv_transfer_params"`
+	Resume json.RawMessage `json:"weir_resume"`
 }
 
 // engineFailure reads what an engine says of its own failure inside a stream
@@ -232,10 +175,11 @@ func engineFailure(leg *pool.Leg, c *chunk.Event) *legError {
 	if c.Bad {
 		return broken(route.StageDecode, leg, "the model server's answer cannot be read")
 	}
-	if status := faultStatus(c.Fault); status >= 400 && status <= 599 {
-		return statusFailure(route.StageDecode, leg, status, append(append([]byte(`{"error":`), c.Fault...), '}'))
+	status := faultStatus(c.Fault)
+	if status < 400 || status > 599 {
+		status = 500 // vLLM's finish reason "error" says no more
 	}
-	return broken(route.StageDecode, leg, "the model server could not finish its answer")
+	return statusFailure(route.StageDecode, leg, status, append(append([]byte(`{"error":`), c.Fault...), '}'))
 }
 
 // faultStatus returns the HTTP status that vLLM writes as an error's code.

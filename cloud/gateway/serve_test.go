@@ -22,7 +22,7 @@ func TestChatThroughPrefillAndDecode(t *testing.T) {
 		t.Errorf("weir object %v", w)
 	}
 	for name, want := range map[string]string{contract.HeaderTier: "cloud", contract.HeaderModel: "big", contract.HeaderReason: "edge_unavailable",
-		contract.HeaderAttempts: "1", contract.HeaderPolicy: "least-in-flight", contract.HeaderCost: "0.000014"} {
+		contract.HeaderAttempts: "1", contract.HeaderPolicy: "measured", contract.HeaderCost: "0.000014"} {
 		if got.header.Get(name) != want {
 			t.Errorf("%s is %q, want %q", name, got.header.Get(name), want)
 		}

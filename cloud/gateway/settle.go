@@ -100,6 +100,9 @@ func (a *attempt) row(outcome tenants.Outcome) tenants.UsageRecord {
 	}
 	if outcome.Ran() && outcome != tenants.OutcomeUpstreamError {
 		a.used.fill(&r, a.ask.promptBytes)
+		if a.tries.carried.AttemptID != "" { // the first attempt's row has the prompt
+			r.InputTokens, r.CachedTokens = 0, 0
+		}
 	} else {
 		r.UsageSource = tenants.UsageCounted
 	}
@@ -111,9 +114,24 @@ func (a *attempt) row(outcome tenants.Outcome) tenants.UsageRecord {
 
 // price fills the answer's tokens and cost just before they are shown.
 func (a *attempt) price(outcome tenants.Outcome) {
-	r := a.row(outcome)
-	a.result.CloudTokens = int(r.OutputTokens)
-	a.result.CostUSD = contract.USD(r.CostNanoUSD)
+	r := a.withCarried(a.row(outcome))
+	a.tell(&r)
+}
+
+// withCarried adds what earlier attempts delivered of the same answer.
+func (a *attempt) withCarried(r tenants.UsageRecord) tenants.UsageRecord {
+	c := &a.tries.carried
+	r.InputTokens += c.InputTokens
+	r.CachedTokens += c.CachedTokens
+	r.OutputTokens += c.OutputTokens
+	r.ReasoningTokens += c.ReasoningTokens
+	r.CostNanoUSD += c.CostNanoUSD
+	return r
+}
+
+func (a *attempt) tell(sum *tenants.UsageRecord) {
+	a.result.CloudTokens = int(sum.OutputTokens)
+	a.result.CostUSD = contract.USD(sum.CostNanoUSD)
 }
 
 // begin writes down that the attempt is about to run.
@@ -147,9 +165,8 @@ func (a *attempt) settle(outcome tenants.Outcome, failure *openai.Error) {
 	if failure != nil {
 		r.ErrorCode = errorCode(failure.Code)
 	}
-	a.last = r
-	a.result.CloudTokens = int(r.OutputTokens)
-	a.result.CostUSD = contract.USD(r.CostNanoUSD)
+	a.last = a.withCarried(r)
+	a.tell(&a.last)
 	a.story.endAttempt(&r)
 	a.g.meter.attempt(outcome)
 	if err := a.entry.Settle(&r); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -37,6 +38,12 @@ func (a *attempt) call(ctx context.Context, stage route.Stage, leg *pool.Leg, bo
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set(contract.HeaderOperation, a.op)
 	req.Header.Set(contract.HeaderAttempt, a.id)
+	if leg.Resumes { // a Weir worker
+		req.Header.Set(contract.HeaderCacheSalt, a.salt())
+		if c := a.ask.slo; c != nil && c.TTFTMillis > 0 {
+			req.Header.Set(contract.HeaderTTFT, strconv.FormatInt(c.TTFTMillis, 10))
+		}
+	}
 	telemetry.Inject(ctx, req.Header)
 	resp, err := a.g.opts.Client.Do(req)
 	if err != nil {

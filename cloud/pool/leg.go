@@ -1,9 +1,10 @@
 package pool
 
 import (
-	"time"
+	"slices"
 
 	"github.com/weirhq/weir/cloud/route"
+	"github.com/weirhq/weir/internal/prefix"
 )
 
 // Leg is one request's work at one instance, counted until Release. It is for
@@ -14,10 +15,13 @@ type Leg struct {
 	URL    string
 	Served string // the model's name at the instance
 	Epoch  string
+	// Resumes says that the instance can go on with an answer that another began.
+	Resumes bool
 
-	pool     *Pool
-	prompt   int
-	released bool
+	pool   *Pool
+	in     *instance
+	trial  bool // of a breaker that was open
+	judged bool
 }
 
 // Selection is where a request goes. Prefill is nil when Decode serves it
@@ -34,79 +38,128 @@ func (s *Selection) Release() {
 	s.Decode.Release()
 }
 
-// Select asks the policy and counts the chosen legs before anyone else looks.
-// When the policy rejects, the Selection is empty.
-func (p *Pool) Select(policy route.Policy, trigger route.Trigger, req route.RequestView, seed uint64) (Selection, route.Decision) {
+// Ask is a request that looks for instances.
+type Ask struct {
+	route.RequestView
+	Operation string
+	// Keys are the request's prefix keys by the fingerprint of a model; see
+	// Fingerprints.
+	Keys map[string][]prefix.Key
+}
+
+// Fingerprints are those of a model's instances, "" for an engine that has none:
+// the keys of a request depend on them.
+func (p *Pool) Fingerprints(model string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	d := policy.Decide(&route.Observation{Now: time.Since(p.start), Trigger: trigger, Req: req, Inst: p.observeLocked(), Seed: seed})
+	var out []string
+	for _, in := range p.inst {
+		if in.Model == model && !slices.Contains(out, in.prints) {
+			out = append(out, in.prints)
+		}
+	}
+	return out
+}
+
+// Select asks the policy and counts the chosen legs before anyone else looks.
+// When the policy rejects, the Selection is empty.
+func (p *Pool) Select(policy route.Policy, trigger route.Trigger, ask Ask, seed uint64) (Selection, route.Decision) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	views := p.observeLocked()
+	for i, in := range p.inst {
+		if in.Model == ask.Model {
+			views[i].HitBytes = in.index.hitBytes(ask.Keys[in.prints], &ask.RequestView)
+		}
+	}
+	d := policy.Decide(&route.Observation{Now: p.now(), Trigger: trigger, Req: ask.RequestView, Inst: views, Seed: seed})
 	send, ok := d.Action.(route.Send)
 	if !ok {
 		return Selection{}, d
 	}
 	s := Selection{Reused: send.Reuse}
-	prompt := req.PromptBytes
+	prompt := ask.PromptBytes
 	if send.Prefill != "" {
 		prompt = 0
 		if !send.Reuse {
-			s.Prefill = p.countLocked(send.Prefill, req.PromptBytes)
+			s.Prefill = p.openLocked(send.Prefill, &ask, ask.PromptBytes)
 		}
 	}
-	s.Decode = p.countLocked(send.Decode, prompt)
+	s.Decode = p.openLocked(send.Decode, &ask, prompt)
 	return s, d
 }
 
-func (p *Pool) countLocked(id string, prompt int) *Leg {
-	in := p.inst[id]
-	in.view.InFlight.Requests++
-	in.view.InFlight.PromptBytes += prompt
-	return &Leg{ID: id, Opaque: in.opaque, URL: in.URL, Served: in.Served, Epoch: in.view.Epoch, pool: p, prompt: prompt}
+func (p *Pool) openLocked(id string, ask *Ask, prompt int) *Leg {
+	in := p.find(id)
+	l := &Leg{ID: id, Opaque: in.opaque, URL: in.URL, Served: in.Served, Epoch: in.epoch, Resumes: in.known.streams, pool: p, in: in}
+	l.trial = in.vitals.begin(p.now())
+	in.ledger.open(l, ask.Operation, prompt, p.now())
+	if !in.known.streams {
+		in.index.guess(ask.Keys[in.prints])
+	}
+	return l
 }
 
 // Prefilled takes the leg's prompt off the instance's backlog: its first token
 // is there.
 func (l *Leg) Prefilled() {
-	if l == nil || l.released || l.prompt == 0 {
+	if l == nil {
 		return
 	}
 	l.pool.mu.Lock()
 	defer l.pool.mu.Unlock()
-	l.pool.giveBackLocked(l, 0)
+	l.in.ledger.prefilled(l)
 }
 
-// Release ends the leg. It does nothing on nil and when called again.
+// Release ends the leg. It does nothing on nil and when called again. The trial
+// of a breaker that ends without a verdict has not brought the instance back.
 func (l *Leg) Release() {
-	if l == nil || l.released {
+	if l == nil {
 		return
 	}
-	l.released = true
 	l.pool.mu.Lock()
 	defer l.pool.mu.Unlock()
-	l.pool.giveBackLocked(l, 1)
-}
-
-// giveBackLocked undoes a leg's counts, unless the instance has restarted
-// since: a new epoch began with an empty ledger.
-func (p *Pool) giveBackLocked(l *Leg, requests int) {
-	in := p.inst[l.ID]
-	if in.view.Epoch == l.Epoch {
-		in.view.InFlight.Requests -= requests
-		in.view.InFlight.PromptBytes -= l.prompt
+	l.in.ledger.close(l)
+	if l.trial && !l.judged && l.Epoch == l.in.epoch {
+		l.in.vitals.result(false, l.pool.now())
 	}
-	l.prompt = 0
+	l.judged = true
 }
 
-// Suspect takes an instance out until its next good probe, which it asks for
-// at once. epoch is the leg's: news of a process that is gone is ignored.
-func (p *Pool) Suspect(l *Leg, problem string) {
+// Good says that the instance has done its work. Only a leg's first word counts.
+func (l *Leg) Good() {
+	if l == nil || l.judged {
+		return
+	}
+	l.judged = true
+	l.pool.mu.Lock()
+	defer l.pool.mu.Unlock()
+	if l.Epoch == l.in.epoch {
+		l.in.vitals.result(true, l.pool.now())
+	}
+}
+
+// Bad counts a failure at the instance's breaker, also after Good: a stream may
+// begin well. A suspect gets no new work while there is another, until its next
+// good probe, which is asked for at once. News of a process that is gone is
+// ignored.
+func (l *Leg) Bad(problem string, suspect bool) {
+	l.judged = true
+	p, in := l.pool, l.in
 	p.mu.Lock()
-	in := p.inst[l.ID]
-	if in.view.Epoch == l.Epoch && in.view.Ready {
-		in.view.Ready = false
-		in.problem = problem
-		p.opts.Log.Warn("instance taken out", "instance", in.Name, "problem", problem)
+	if in.epoch == l.Epoch {
+		in.vitals.failed(problem, suspect, p.now())
+		p.opts.Log.Warn("instance failed a request", "instance", in.Name, "problem", problem, "suspect", suspect,
+			"breaker", in.vitals.breakerState(p.now()))
 	}
 	p.mu.Unlock()
+	if suspect {
+		in.ask()
+	}
+}
+
+// ask asks for a probe now.
+func (in *instance) ask() {
 	select {
 	case in.kick <- struct{}{}:
 	default:

@@ -1,9 +1,17 @@
-// Package pool holds what a gateway knows of each instance: what its health
-// probe last said, with its age, and the ledger of legs that this gateway has
-// under way there. A leg counts from the moment an instance is selected, so
-// that requests arriving together do not all see the same idle instance.
+// Package pool holds what a gateway knows of each instance, in four parts with
+// one file each:
 //
-// One mutex guards the whole state; probes write it, selections read it.
+//	ledger.go   the legs that this gateway has under way there. A leg counts from
+//	            the moment an instance is selected, so that requests arriving
+//	            together do not all see the same idle instance
+//	known.go    what the instance says of itself, message by message, with its age
+//	index.go    which prefixes its cache holds: as reported, or as guessed from
+//	            this gateway's own dispatches
+//	health.go   whether it can be given work: probes, the evidence of requests, a
+//	            circuit breaker, slow start
+//
+// Parts are folds over events and know neither network nor clock; probe.go and
+// subscribe.go bring the events. One mutex guards the whole state.
 package pool
 
 import (
@@ -39,19 +47,18 @@ type Options struct {
 	Client   *http.Client  // for probes; must trust the members' certificates
 	Interval time.Duration // between probes of one member; 1 s
 	Timeout  time.Duration // of one probe; 2 s
-	Log      *slog.Logger
+	// Silence is how long a stream of state may say nothing; 5 s. Workers send a
+	// message each second.
+	Silence time.Duration
+	Log     *slog.Logger
 }
 
 // Defaults of Options.
 const (
 	DefaultInterval = time.Second
 	DefaultTimeout  = 2 * time.Second
+	DefaultSilence  = 5 * time.Second
 )
-
-// missesAllowed is how many probes in a row may time out before an instance is
-// taken out: on a busy machine one late answer says little. A refused
-// connection or an error status counts at once.
-const missesAllowed = 3
 
 // Pool is safe for concurrent use.
 type Pool struct {
@@ -59,36 +66,47 @@ type Pool struct {
 	start time.Time
 
 	mu    sync.Mutex
-	inst  map[string]*instance
-	views []route.InstanceView // scratch of Select, sorted by ID
+	inst  []*instance          // sorted by name
+	views []route.InstanceView // scratch of Select, as inst
 }
 
 type instance struct {
 	Member
-	opaque  string
-	kick    chan struct{} // asks for a probe now
-	view    route.InstanceView
-	misses  int
-	problem string
+	opaque string
+	kick   chan struct{} // asks for a probe now
+
+	role    route.Role // as reported, or the member's
+	epoch   string
+	context int // tokens; 0 is unknown
 	maxSeqs int
+	kv      string        // KV format; "" is unknown
+	prints  string        // fingerprint, as prefix keys take it
+	seen    time.Duration // when it was last heard of
+
+	vitals vitals
+	ledger ledger
+	known  known
+	index  index
 }
 
 // New checks the members and returns a Pool in which none is ready yet: Run
 // probes them.
 func New(o Options) (*Pool, error) {
-	if o.Interval <= 0 {
-		o.Interval = DefaultInterval
+	for _, d := range []struct {
+		v   *time.Duration
+		def time.Duration
+	}{{&o.Interval, DefaultInterval}, {&o.Timeout, DefaultTimeout}, {&o.Silence, DefaultSilence}} {
+		if *d.v <= 0 {
+			*d.v = d.def
+		}
 	}
-	if o.Timeout <= 0 {
-		o.Timeout = DefaultTimeout
-	}
-	p := &Pool{opts: o, start: time.Now(), inst: map[string]*instance{}}
+	p := &Pool{opts: o, start: time.Now()}
 	for _, m := range o.Members {
 		if err := p.add(m); err != nil {
 			return nil, err
 		}
 	}
-	p.views = make([]route.InstanceView, 0, len(p.inst))
+	slices.SortFunc(p.inst, func(a, b *instance) int { return strings.Compare(a.Name, b.Name) })
 	return p, nil
 }
 
@@ -99,7 +117,7 @@ func (p *Pool) add(m Member) error {
 	switch {
 	case m.Name == "":
 		return fmt.Errorf("instance %q has no name", m.URL)
-	case p.inst[m.Name] != nil:
+	case p.find(m.Name) != nil:
 		return fmt.Errorf("instance %s is configured twice", m.Name)
 	case !strings.HasPrefix(m.URL, "http://") && !strings.HasPrefix(m.URL, "https://"):
 		return fmt.Errorf("instance %s: url %q must start with http:// or https://", m.Name, m.URL)
@@ -112,8 +130,17 @@ func (p *Pool) add(m Member) error {
 	if m.Served == "" {
 		m.Served = m.Model
 	}
-	p.inst[m.Name] = &instance{Member: m, opaque: opaque(m.Name), kick: make(chan struct{}, 1), problem: "not probed yet",
-		view: route.InstanceView{ID: m.Name, Role: m.Role, Model: m.Model}}
+	p.inst = append(p.inst, &instance{Member: m, opaque: opaque(m.Name), kick: make(chan struct{}, 1), role: m.Role,
+		vitals: vitals{problem: "not probed yet"}})
+	return nil
+}
+
+func (p *Pool) find(name string) *instance {
+	for _, in := range p.inst {
+		if in.Name == name {
+			return in
+		}
+	}
 	return nil
 }
 
@@ -124,68 +151,57 @@ func opaque(name string) string {
 	return "i-" + hex.EncodeToString(sum[:4])
 }
 
-// Run probes every member until ctx ends.
+// Run watches every member until ctx ends.
 func (p *Pool) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, in := range p.inst {
 		wg.Go(func() { p.watch(ctx, in) })
+		wg.Go(func() { p.follow(ctx, in) })
 	}
 	wg.Wait()
 }
 
-// Status is one instance as people see it.
-type Status struct {
-	Name     string         `json:"name"`
-	Opaque   string         `json:"opaque"` // as in X-Weir-Instance
-	Model    string         `json:"model"`
-	Role     route.Role     `json:"role"`
-	Epoch    string         `json:"epoch,omitempty"`
-	Ready    bool           `json:"ready"`
-	Problem  string         `json:"problem,omitempty"` // why it is not ready
-	Context  int            `json:"context,omitempty"` // tokens
-	MaxSeqs  int            `json:"max_seqs,omitempty"`
-	AgeMs    int64          `json:"age_ms"` // since it was last heard of; -1 is never
-	InFlight route.InFlight `json:"in_flight"`
-}
-
-// Status lists the instances by name.
-func (p *Pool) Status() []Status {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := make([]Status, 0, len(p.inst))
-	for _, in := range p.inst {
-		s := Status{Name: in.Name, Opaque: in.opaque, Model: in.Model, Role: in.view.Role, Epoch: in.view.Epoch,
-			Ready: in.view.Ready, Problem: in.problem, Context: in.view.Context, MaxSeqs: in.maxSeqs,
-			AgeMs: -1, InFlight: in.view.InFlight}
-		if in.view.SeenAt > 0 {
-			s.AgeMs = (time.Since(p.start) - in.view.SeenAt).Milliseconds()
-		}
-		out = append(out, s)
-	}
-	slices.SortFunc(out, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
-	return out
-}
+// now is the time on the clock that observations use.
+func (p *Pool) now() time.Duration { return time.Since(p.start) }
 
 // Serves reports whether a member, ready or not, belongs to the model's pool,
-// and the largest context that a ready one reports (0: unknown).
+// and the largest context that one of them reports (0: unknown).
 func (p *Pool) Serves(model string) (known bool, contextTokens int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, in := range p.inst {
 		if in.Model == model {
 			known = true
-			contextTokens = max(contextTokens, in.view.Context)
+			contextTokens = max(contextTokens, in.context)
 		}
 	}
 	return known, contextTokens
 }
 
-// observeLocked fills the scratch views, sorted by ID.
-func (p *Pool) observeLocked() []route.InstanceView {
-	p.views = p.views[:0]
-	for _, in := range p.inst {
-		p.views = append(p.views, in.view)
+// Slots is how many requests of a model its ready instances decode at a time,
+// 0 where one of them does not say.
+func (p *Pool) Slots(model string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for i, v := range p.observeLocked() {
+		if v.Model != model || v.Role == route.Prefill || !v.Ready {
+			continue
+		}
+		if p.inst[i].maxSeqs == 0 {
+			return 0
+		}
+		n += p.inst[i].maxSeqs
 	}
-	slices.SortFunc(p.views, func(a, b route.InstanceView) int { return strings.Compare(a.ID, b.ID) })
-	return p.views
+	return n
+}
+
+// reborn takes an instance's epoch. A new one is a new process: nothing that
+// was known of the old one holds, and nothing under way survives it.
+func (in *instance) reborn(epoch string) {
+	if epoch == in.epoch {
+		return
+	}
+	in.epoch = epoch
+	in.ledger, in.known, in.index = ledger{}, known{}, index{}
 }

@@ -72,7 +72,7 @@ func ready(p *Pool, name string) bool {
 	return false
 }
 
-var chat = route.RequestView{Model: "m", PromptBytes: 100}
+var chat = Ask{RequestView: route.RequestView{Model: "m", PromptBytes: 100}, Operation: "op"}
 
 func TestPoolFollowsHealth(t *testing.T) {
 	w := newWorker(t, `{"status":"ok","epoch":"e1","role":"decode","model":"m","context":2048,"max_seqs":8,"fingerprint":{"a":1}}`)
@@ -130,48 +130,119 @@ func TestNewEpochVoidsLedger(t *testing.T) {
 		t.Errorf("ledger of the old process survived: %+v", got)
 	}
 	fresh, _ := p.Select(route.LeastInFlight{}, route.Arrival, chat, 1)
-	p.Suspect(old.Decode, "old news")
+	old.Decode.Bad("old news", true)
 	old.Release()
-	if got := p.Status()[0]; got.InFlight.Requests != 1 || !got.Ready {
+	if got := p.Status()[0]; got.InFlight.Requests != 1 || !got.Ready || got.Suspect || got.Failures != 0 {
 		t.Errorf("an old leg changed the new process's state: %+v", got)
 	}
 	fresh.Release()
 }
 
-func TestSuspectUntilProbed(t *testing.T) {
-	w := newWorker(t, `{"status":"ok"}`)
-	p, err := New(Options{Members: []Member{{Name: "a", URL: w.URL, Model: "m"}}, Log: slog.New(slog.DiscardHandler)})
+// still is a pool that nobody probes.
+func still(t *testing.T, members ...Member) *Pool {
+	t.Helper()
+	p, err := New(Options{Members: members, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := p.inst["a"]
-	p.note(in, health{}, nil)
+	for _, in := range p.inst {
+		p.note(in, health{}, nil)
+	}
+	return p
+}
+
+func status(p *Pool, name string) Status {
+	for _, s := range p.Status() {
+		if s.Name == name {
+			return s
+		}
+	}
+	return Status{}
+}
+
+func TestSuspectUntilProbed(t *testing.T) {
+	p := still(t, Member{Name: "a", URL: "http://h", Model: "m"}, Member{Name: "b", URL: "http://h", Model: "m"})
 	s, _ := p.Select(route.LeastInFlight{}, route.Arrival, chat, 1)
-	p.Suspect(s.Decode, "broke off")
-	if ready(p, "a") || len(in.kick) != 1 {
-		t.Error("a suspect instance stayed ready, or no probe was asked for")
+	bad, in := s.Decode.ID, s.Decode.in
+	s.Decode.Bad("broke off", true)
+	s.Release()
+	if got := status(p, bad); !got.Suspect || !got.Ready || got.Failures != 1 || got.Last.Message != "broke off" || len(in.kick) != 1 {
+		t.Errorf("after a failure %+v, and %d probes asked for", got, len(in.kick))
+	}
+	for seed := range uint64(8) {
+		if s, _ := p.Select(route.LeastInFlight{}, route.Arrival, chat, seed); s.Decode.ID == bad {
+			t.Error("a suspect was chosen before a healthy instance")
+		}
 	}
 	p.note(in, health{}, nil)
-	if !ready(p, "a") {
-		t.Error("a good probe did not bring it back")
+	if status(p, bad).Suspect {
+		t.Error("a good probe did not clear the suspicion")
 	}
 }
 
-func TestOneLateProbeIsForgiven(t *testing.T) {
-	p, err := New(Options{Members: []Member{{Name: "a", URL: "http://h", Model: "m"}}, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	in := p.inst["a"]
-	p.note(in, health{}, nil)
-	for i := range missesAllowed {
-		if !ready(p, "a") {
-			t.Fatalf("taken out after %d late probes", i)
+func TestLateProbes(t *testing.T) {
+	p := still(t, Member{Name: "a", URL: "http://h", Model: "m"}, Member{Name: "b", URL: "http://h", Model: "m"})
+	a, b := p.inst[0], p.inst[1]
+	late := &probeError{"timeout", false}
+	for i := range missesAllowed - 1 {
+		p.note(a, health{}, late)
+		if got := status(p, "a"); !got.Ready || !got.Suspect {
+			t.Fatalf("after %d late probes %+v, want a suspect", i+1, got)
 		}
-		p.note(in, health{}, &probeError{"timeout", false})
 	}
-	if ready(p, "a") {
+	p.note(a, health{}, late)
+	if status(p, "a").Ready {
 		t.Errorf("still ready after %d late probes", missesAllowed)
+	}
+	for range missesAllowed {
+		p.note(b, health{}, late)
+	}
+	if got := status(p, "b"); !got.Ready || !got.Suspect {
+		t.Errorf("the last of the pool was taken out by soft evidence: %+v", got)
+	}
+	p.note(b, health{}, &probeError{"refused", true})
+	if status(p, "b").Ready {
+		t.Error("a refused connection left it in")
+	}
+}
+
+func TestBreakerAndSlowStart(t *testing.T) {
+	p := still(t, Member{Name: "a", URL: "http://h", Model: "m"}, Member{Name: "b", URL: "http://h", Model: "m"})
+	leg := func() *Leg {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.openLocked("a", &chat, 1)
+	}
+	for range 3 {
+		l := leg()
+		l.Bad("500", false)
+		l.Release()
+	}
+	if got := status(p, "a"); got.Ready || got.Breaker != "open" || got.Failures != 3 {
+		t.Fatalf("after three failures %+v", got)
+	}
+	p.start = p.start.Add(-2 * time.Second) // the pause is over
+	if got := status(p, "a"); !got.Ready || got.Breaker != "half_open" {
+		t.Fatalf("after the pause %+v", got)
+	}
+	trial := leg()
+	if got := status(p, "a"); got.Ready || got.Breaker != "half_open" {
+		t.Errorf("during the trial %+v", got)
+	}
+	trial.Release() // without a verdict
+	if got := status(p, "a"); got.Breaker != "open" {
+		t.Errorf("a trial without a verdict: %+v", got)
+	}
+	p.start = p.start.Add(-4 * time.Second)
+	trial = leg()
+	trial.Good()
+	trial.Release()
+	if got := status(p, "a"); !got.Ready || got.Breaker != "closed" || got.Share > .5 {
+		t.Errorf("after a good trial %+v, want a slow start", got)
+	}
+	p.start = p.start.Add(-slowStart)
+	if got := status(p, "a"); got.Share != 1 {
+		t.Errorf("after the slow start %+v", got)
 	}
 }
 

@@ -14,10 +14,14 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cloud/route"
+	"github.com/weirhq/weir/engine"
 )
 
-// maxHealth bounds a health answer, in bytes.
-const maxHealth = 64 << 10
+// Bounds of a health answer and of an epoch, in bytes.
+const (
+	maxHealth = 64 << 10
+	maxEpoch  = 128
+)
 
 // health is what GET /health of a Weir worker says. Other engines answer 200
 // with nothing or with members of their own.
@@ -93,7 +97,7 @@ func readHealth(status int, body []byte, served string) (health, error) {
 		return h, &probeError{fmt.Sprintf("serves model %.80q, configured is %q", h.Model, served), true}
 	case h.Role != "" && !h.Role.Valid():
 		return h, &probeError{fmt.Sprintf("reports unknown role %.40q", h.Role), true}
-	case len(h.Epoch) > 128 || h.Context < 0 || h.MaxSeqs < 0:
+	case len(h.Epoch) > maxEpoch || h.Context < 0 || h.MaxSeqs < 0:
 		return h, &probeError{"reports impossible values", true}
 	}
 	return h, nil
@@ -103,43 +107,40 @@ func readHealth(status int, body []byte, served string) (health, error) {
 func (p *Pool) note(in *instance, h health, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	was, wasProblem := in.view.Ready, in.problem
+	was, wasProblem := in.vitals.up, in.vitals.problem
 	if err != nil {
-		p.noteFailure(in, err)
+		var pe *probeError
+		in.vitals.ill(err.Error(), errors.As(err, &pe) && pe.final)
 	} else {
 		p.noteHealthy(in, h)
 	}
-	switch {
-	case in.view.Ready && !was:
-		p.opts.Log.Info("instance ready", "instance", in.Name, "role", in.view.Role, "model", in.Model, "epoch", in.view.Epoch)
-	case !in.view.Ready && (was || in.problem != wasProblem):
-		p.opts.Log.Warn("instance not ready", "instance", in.Name, "problem", in.problem)
-	}
-}
-
-func (p *Pool) noteFailure(in *instance, err error) {
-	in.misses++
-	var pe *probeError
-	if errors.As(err, &pe) && pe.final || in.misses >= missesAllowed || !in.view.Ready {
-		in.view.Ready = false
-		in.problem = err.Error()
+	switch up := in.vitals.up; {
+	case up && !was:
+		p.opts.Log.Info("instance ready", "instance", in.Name, "role", in.role, "model", in.Model, "epoch", in.epoch)
+	case !up && (was || in.vitals.problem != wasProblem):
+		p.opts.Log.Warn("instance not ready", "instance", in.Name, "problem", in.vitals.problem)
 	}
 }
 
 func (p *Pool) noteHealthy(in *instance, h health) {
-	if h.Epoch != in.view.Epoch {
-		// A new process: nothing that was under way survives it.
-		in.view.Epoch = h.Epoch
-		in.view.InFlight = route.InFlight{}
-	}
-	in.view.Ready, in.problem, in.misses = true, "", 0
-	in.view.SeenAt = time.Since(p.start)
-	in.view.Role = in.Role
+	in.reborn(h.Epoch)
+	in.seen = p.now()
+	in.vitals.healthy(in.seen)
+	in.role = in.Role
 	if h.Role != "" {
-		in.view.Role = h.Role
+		in.role = h.Role
 	}
-	in.view.Context, in.maxSeqs = h.Context, h.MaxSeqs
-	in.view.KVFormat = kvFormat(h.Fingerprint)
+	in.context, in.maxSeqs = h.Context, h.MaxSeqs
+	in.kv, in.prints = kvFormat(h.Fingerprint), fingerprint(h.Fingerprint)
+}
+
+// fingerprint is what a Weir worker makes prefix keys from; "" for others.
+func fingerprint(raw json.RawMessage) string {
+	var f engine.Fingerprint
+	if len(raw) == 0 || json.Unmarshal(raw, &f) != nil || f == (engine.Fingerprint{}) {
+		return ""
+	}
+	return f.String()
 }
 
 // kvFormat names a fingerprint: equal fingerprints, equal names.

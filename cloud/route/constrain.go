@@ -12,6 +12,22 @@ func servesModel(o *Observation, in *InstanceView) Reason {
 	return ""
 }
 
+// canResume refuses what would begin an answer anew that the client has seen
+// in part.
+func canResume(o *Observation, in *InstanceView) Reason {
+	if o.Req.Resume && !in.Resumes {
+		return OutResume
+	}
+	return ""
+}
+
+func notSuspect(_ *Observation, in *InstanceView) Reason {
+	if in.Suspect {
+		return OutSuspect
+	}
+	return ""
+}
+
 func isReady(_ *Observation, in *InstanceView) Reason {
 	if !in.Ready {
 		return OutNotReady

@@ -43,6 +43,17 @@ const (
 	OutFailed   Reason = "failed_before"
 	OutContext  Reason = "context_too_small"
 	OutKV       Reason = "kv_incompatible"
+	OutResume   Reason = "cannot_resume"
+	OutSuspect  Reason = "suspect"
+	OutCold     Reason = "prefix_elsewhere" // the affinity gate keeps to instances that hold the prefix
+	OutFull     Reason = "kv_full"          // others have room
+
+	ReasonAffinity      Reason = "prefix_affinity" // the gate kept to holders of the prefix
+	ReasonGateBroken    Reason = "gate_broken"     // holders exist and are too far behind
+	ReasonProduct       Reason = "lmetric_product"
+	ReasonPredictedTPOT Reason = "predicted_tpot"
+	ReasonShortSuffix   Reason = "short_suffix" // the decode instance prefills the little that it has not cached
+	ReasonStale         Reason = "state_stale"  // no fresh reports: least in flight decides
 )
 
 // Stage is a leg of a request.

@@ -13,7 +13,7 @@ var _ Policy = LeastInFlight{}
 func (LeastInFlight) Spec() Spec {
 	return Spec{
 		Name:     policyLeastInFlight,
-		Signals:  []string{"role", "model", "ready", "in_flight.requests", "in_flight.prompt_bytes"},
+		Signals:  []string{"role", "model", "ready", "suspect", "weight", "in_flight.requests", "in_flight.prompt_bytes"},
 		Knob:     "prefill and decode instance",
 		Fallback: "without a usable prefill instance the decode instance prefills",
 		Weakness: "several gateways see only their own legs; prefix hits and answer lengths are not weighed",
@@ -23,7 +23,7 @@ func (LeastInFlight) Spec() Spec {
 // Decide implements Policy.
 func (LeastInFlight) Decide(o *Observation) Decision {
 	d := Decision{Policy: policyLeastInFlight, Scores: make([]Score, 0, len(o.Inst))}
-	decode, only := pick(o, &d, StageDecode, servesModel, canDecode, notFailed(o.Req.FailedDecode), isReady, contextFits)
+	decode, only := pick(o, &d, StageDecode, decodeHard(o)...)
 	if decode == nil {
 		d.Action = Reject{whyNone(d.Scores)}
 		return d
@@ -33,17 +33,37 @@ func (LeastInFlight) Decide(o *Observation) Decision {
 		return whole(d, decode, ReasonWhole)
 	}
 	if h := o.Req.Handoff; h != "" && handoffFits(o, h, decode) {
-		d.Reasons = append(d.Reasons, ReasonSplit, ReasonHandoffReused)
-		d.Action = Send{Prefill: h, Decode: decode.ID, Reuse: true}
-		return d
+		return reused(d, h, decode)
 	}
-	prefill, _ := pick(o, &d, StagePrefill, servesModel, canPrefill, notFailed(o.Req.FailedPrefill), isReady, contextFits, sharesKV(decode))
+	prefill, _ := pick(o, &d, StagePrefill, prefillHard(o, decode)...)
+	return split(d, prefill, decode)
+}
+
+// decodeHard and prefillHard are what each stage asks of an instance. A
+// suspect prefills nothing, because the decode instance can do it.
+func decodeHard(o *Observation) []constraint {
+	return []constraint{servesModel, canDecode, notFailed(o.Req.FailedDecode), isReady, canResume, contextFits}
+}
+
+func prefillHard(o *Observation, decode *InstanceView) []constraint {
+	return []constraint{servesModel, canPrefill, notFailed(o.Req.FailedPrefill), isReady, notSuspect, canResume, contextFits, sharesKV(decode)}
+}
+
+// split sends the prompt to prefill and the answer to decode; without a
+// prefill instance decode does both.
+func split(d Decision, prefill, decode *InstanceView) Decision {
 	if prefill == nil {
 		d.Fallback = true
 		return whole(d, decode, ReasonPrefillAtDecode)
 	}
 	d.Reasons = append(d.Reasons, ReasonSplit)
 	d.Action = Send{Prefill: prefill.ID, Decode: decode.ID}
+	return d
+}
+
+func reused(d Decision, handoff string, decode *InstanceView) Decision {
+	d.Reasons = append(d.Reasons, ReasonSplit, ReasonHandoffReused)
+	d.Action = Send{Prefill: handoff, Decode: decode.ID, Reuse: true}
 	return d
 }
 
@@ -84,7 +104,7 @@ func pick(o *Observation, d *Decision, stage Stage, hard ...constraint) (best *I
 			continue
 		}
 		n++
-		d.Scores = append(d.Scores, Score{Stage: stage, Instance: in.ID, Value: float64(in.InFlight.Requests)})
+		d.Scores = append(d.Scores, Score{Stage: stage, Instance: in.ID, Value: legs(in)})
 		switch {
 		case best == nil || less(stage, in, best):
 			best, ties = in, 1
@@ -107,12 +127,20 @@ func firstViolation(o *Observation, in *InstanceView, hard []constraint) Reason 
 	return ""
 }
 
+// less is the order of preference: the healthy before suspects, then by load.
 func less(stage Stage, a, b *InstanceView) bool {
-	if a.InFlight.Requests != b.InFlight.Requests {
-		return a.InFlight.Requests < b.InFlight.Requests
+	if a.Suspect != b.Suspect {
+		return b.Suspect
+	}
+	if x, y := legs(a), legs(b); x != y {
+		return x < y
 	}
 	return stage == StagePrefill && a.InFlight.PromptBytes < b.InFlight.PromptBytes
 }
+
+// legs is the load that one more leg would make, over what the instance should
+// take: without slow start the legs under way.
+func legs(in *InstanceView) float64 { return float64(in.InFlight.Requests+1)/in.weight() - 1 }
 
 // whyNone names the cause of an empty stage: the mildest exclusion wins,
 // because it is the one that was closest to a yes.

@@ -53,6 +53,11 @@ type RequestView struct {
 	// FailedPrefill and FailedDecode are the instances that failed this
 	// request at that stage. A whole request counts as decode.
 	FailedPrefill, FailedDecode []string
+	// Resume says that the client has seen the answer's beginning: only an
+	// instance that can go on with it will do.
+	Resume bool
+	// TPOT is the time per output token that is wanted; 0 is the policy's default.
+	TPOT time.Duration
 }
 
 // InstanceView is one instance as its observer last knew it.
@@ -71,6 +76,48 @@ type InstanceView struct {
 	// SeenAt is when the instance was last heard of, on Observation.Now's clock.
 	SeenAt   time.Duration
 	InFlight InFlight
+	// Suspect asks to leave the instance alone while another can do the work.
+	Suspect bool
+	// Weight is the share of a fair load that the instance should take, while it
+	// comes back from a failure (slow start); 0 counts as 1.
+	Weight float64
+	// Resumes says that it can go on with an answer that another began.
+	Resumes bool
+	// Load is its own report, Unseen the part of InFlight that the report does
+	// not hold yet.
+	Load   Load
+	Unseen InFlight
+	// HitBytes is how much of this request's prompt its prefix cache holds.
+	HitBytes int
+	Cost     Cost // nil is unknown
+}
+
+// Load is what an instance last said of its work.
+type Load struct {
+	At            time.Duration // when it was heard, on Observation.Now's clock; 0 is never
+	Running       int           // requests
+	Waiting       int           // requests
+	PrefillTokens int           // of prompts not computed yet
+	DecodeContext int           // tokens that decoding requests hold
+	KVTokens      int           // room for so many; 0 is unknown
+	KVFree        int           // of them, not held by a request
+	PullMs        float64       // mean time of a hand-off pulled; 0 is unknown
+}
+
+// Cost predicts an instance's steps.
+type Cost interface {
+	// StepMs is the time of a step in milliseconds: decodes sequences with one
+	// token each that hold context tokens over all, and prefill prompt tokens
+	// with pairs tokens before them over all.
+	StepMs(decodes, prefill, context, pairs int) float64
+}
+
+// weight is Weight with its default.
+func (in *InstanceView) weight() float64 {
+	if in.Weight <= 0 {
+		return 1
+	}
+	return in.Weight
 }
 
 // InFlight is the observer's own ledger of what it sent to an instance and has

@@ -8,9 +8,15 @@ import "github.com/weirhq/weir/internal/jsonscan"
 // Event is what the relay needs to know of one event of an upstream stream.
 // Its slices point into the event.
 type Event struct {
-	Bad    bool   // not a JSON object
-	Fault  []byte // the error member
-	Token  bool   // carries generated text, reasoning or a tool call
+	Bad   bool   // not a JSON object
+	Fault []byte // the error member
+	Token bool   // carries generated text, reasoning or a tool call
+	Text  []byte // the text of it with its quotes, nil without
+	Other bool   // carries something else than text: reasoning, a refusal, a tool call
+	IDs   []byte // token_ids, nil while absent or null
+	ID    []byte // of the answer, with its quotes
+	// Moved is the member weir_migrated: the answer goes on elsewhere.
+	Moved  []byte
 	Finish []byte // finish_reason with its quotes, nil while it is null
 	Usage  []byte // nil while it is absent or null
 	Model  []byte // with its quotes
@@ -43,6 +49,10 @@ func Read(data []byte) Event {
 			}
 		case s.Is("model"):
 			e.Model = s.Val
+		case s.Is("id"):
+			e.ID = s.Val
+		case s.Is("weir_migrated"):
+			e.Moved = s.Val
 		case s.Is("kv_transfer_params"), s.Is("ec_transfer_params"), s.Is("weir"):
 			e.Inner = true
 		}
@@ -56,9 +66,13 @@ func (e *Event) readChoice(choice []byte) {
 	for s.Next() {
 		switch {
 		case s.Is("delta"):
-			e.Token = e.Token || deltaHasToken(s.Val)
+			e.readDelta(s.Val)
 		case s.Is("text"):
-			e.Token = e.Token || jsonscan.Filled(s.Val)
+			e.readText(s.Val)
+		case s.Is("token_ids"):
+			if !jsonscan.IsNull(s.Val) {
+				e.IDs = s.Val
+			}
 		case s.Is("finish_reason"):
 			if !jsonscan.IsNull(s.Val) {
 				e.Finish = s.Val
@@ -67,14 +81,23 @@ func (e *Event) readChoice(choice []byte) {
 	}
 }
 
-func deltaHasToken(delta []byte) bool {
+func (e *Event) readDelta(delta []byte) {
 	s := jsonscan.Members(delta)
 	for s.Next() {
-		if (s.Is("content") || s.Is("reasoning") || s.Is("reasoning_content") || s.Is("refusal") || s.Is("tool_calls")) && jsonscan.Filled(s.Val) {
-			return true
+		switch {
+		case s.Is("content"):
+			e.readText(s.Val)
+		case s.Is("reasoning"), s.Is("reasoning_content"), s.Is("refusal"), s.Is("tool_calls"):
+			e.Other = e.Other || jsonscan.Filled(s.Val)
+			e.Token = e.Token || e.Other
 		}
 	}
-	return false
+}
+
+func (e *Event) readText(val []byte) {
+	if jsonscan.Filled(val) {
+		e.Text, e.Token = val, true
+	}
 }
 
 // Failed reports whether the engine itself says that it could not finish.
@@ -82,26 +105,48 @@ func (e *Event) Failed() bool {
 	return e.Fault != nil || string(e.Finish) == `"error"` || string(e.Finish) == `"abort"`
 }
 
-// AppendWithout appends the object data to dst without the members that stay
-// inside, and without usage when hideUsage is set.
-func AppendWithout(dst, data []byte, hideUsage bool) []byte {
+// Rewrite says what changes in an event or answer on its way to the client.
+// Members that never leave the gateway go in any case.
+type Rewrite struct {
+	HideUsage, HideIDs bool   // without usage; without token_ids
+	ID, Usage          []byte // in their places, where the member is there; nil leaves it
+}
+
+// Append appends the object data, rewritten, to dst.
+func (w *Rewrite) Append(dst, data []byte) []byte {
 	s := jsonscan.Members(data)
 	dst = append(dst, '{')
 	first := true
 	for s.Next() {
-		if s.Is("kv_transfer_params") || s.Is("ec_transfer_params") || s.Is("weir") || hideUsage && s.Is("usage") {
+		val := s.Val
+		switch {
+		case s.Is("kv_transfer_params"), s.Is("ec_transfer_params"), s.Is("weir"), w.HideUsage && s.Is("usage"), w.HideIDs && s.Is("token_ids"):
+			continue
+		case s.Is("id") && w.ID != nil:
+			val = w.ID
+		case s.Is("usage") && w.Usage != nil && !jsonscan.IsNull(val):
+			val = w.Usage
+		}
+		dst = appendName(dst, s.Key, &first)
+		if one := jsonscan.First(val); w.HideIDs && one != nil && s.Is("choices") {
+			dst = append(dst, '[')
+			dst = (&Rewrite{HideIDs: true}).Append(dst, one)
+			dst = append(dst, ']')
 			continue
 		}
-		if !first {
-			dst = append(dst, ',')
-		}
-		first = false
-		dst = append(dst, '"')
-		dst = append(dst, s.Key...)
-		dst = append(dst, '"', ':')
-		dst = append(dst, s.Val...)
+		dst = append(dst, val...)
 	}
 	return append(dst, '}')
+}
+
+func appendName(dst, name []byte, first *bool) []byte {
+	if !*first {
+		dst = append(dst, ',')
+	}
+	*first = false
+	dst = append(dst, '"')
+	dst = append(dst, name...)
+	return append(dst, '"', ':')
 }
 
 // AppendWeir appends the object data to dst with the member weir at its end.

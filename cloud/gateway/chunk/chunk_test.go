@@ -12,13 +12,15 @@ func TestRead(t *testing.T) {
 		want       Event
 	}{
 		{"role", `{"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}],"usage":null}`, Event{Model: []byte(`"m"`), NullUsage: true}},
-		{"token", `{"choices":[{"delta":{"content":"a\"}]"}}]}`, Event{Token: true}},
-		{"reasoning", ` { "choices" : [ { "delta" : { "reasoning" : "x" } } ] } `, Event{Token: true}},
-		{"tool call", `{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}`, Event{Token: true}},
-		{"text", `{"choices":[{"text":"x","finish_reason":"length"}]}`, Event{Token: true, Finish: []byte(`"length"`)}},
+		{"token", `{"choices":[{"delta":{"content":"a\"}]"}}]}`, Event{Token: true, Text: []byte(`"a\"}]"`)}},
+		{"reasoning", ` { "choices" : [ { "delta" : { "reasoning" : "x" } } ] } `, Event{Token: true, Other: true}},
+		{"tool call", `{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}`, Event{Token: true, Other: true}},
+		{"text", `{"choices":[{"text":"x","finish_reason":"length"}]}`, Event{Token: true, Text: []byte(`"x"`), Finish: []byte(`"length"`)}},
 		{"usage", `{"choices":[],"usage":{"prompt_tokens":1}}`, Event{Empty: true, Usage: []byte(`{"prompt_tokens":1}`)}},
 		{"error", `{"error":{"message":"x"}}`, Event{Empty: true, Fault: []byte(`{"message":"x"}`)}},
 		{"inner", `{"choices":[],"kv_transfer_params":{"a":1}}`, Event{Empty: true, Inner: true}},
+		{"migrated", `{"id":"c","weir_migrated":{"a":1}}`, Event{Empty: true, ID: []byte(`"c"`), Moved: []byte(`{"a":1}`)}},
+		{"token ids", `{"choices":[{"delta":{"content":"a"},"token_ids":[1,2]}]}`, Event{Token: true, Text: []byte(`"a"`), IDs: []byte(`[1,2]`)}},
 		{"python", `{'error': 'x'}`, Event{Empty: true, Bad: true}},
 		{"cut", `{"choices":[{"delta":`, Event{Empty: true, Bad: true}},
 		{"trailing", `{} x`, Event{Empty: true, Bad: true}},
@@ -41,9 +43,9 @@ func TestAppend(t *testing.T) {
 		{` { "a" : "\"" } `, `{"a":"\""}`, `{"a":"\"","weir":{}}`},
 	}
 	for _, tt := range tests {
-		got := AppendWithout(nil, []byte(tt.data), true)
+		got := (&Rewrite{HideUsage: true}).Append(nil, []byte(tt.data))
 		if string(got) != tt.without {
-			t.Errorf("AppendWithout(%s) = %s, want %s", tt.data, got, tt.without)
+			t.Errorf("Rewrite(%s) = %s, want %s", tt.data, got, tt.without)
 		}
 		if got = AppendWeir(nil, got, []byte(`{}`)); string(got) != tt.weir {
 			t.Errorf("AppendWeir(%s) = %s, want %s", tt.without, got, tt.weir)
@@ -66,7 +68,7 @@ func FuzzAppend(f *testing.F) {
 		if c.Bad {
 			t.Fatalf("refused the valid object %q", data)
 		}
-		shown := AppendWeir(nil, AppendWithout(nil, data, true), []byte(`{"tier":"cloud"}`))
+		shown := AppendWeir(nil, (&Rewrite{HideUsage: true}).Append(nil, data), []byte(`{"tier":"cloud"}`))
 		var back map[string]json.RawMessage
 		if err := json.Unmarshal(shown, &back); err != nil || string(back["weir"]) != `{"tier":"cloud"}` {
 			t.Fatalf("%q became %q: %v", data, shown, err)
@@ -83,6 +85,6 @@ func BenchmarkChunk(b *testing.B) {
 		if c.Bad || !c.Token {
 			b.Fatal("not a token")
 		}
-		buf = AppendWithout(buf[:0], data, true)
+		buf = (&Rewrite{HideUsage: true}).Append(buf[:0], data)
 	}
 }

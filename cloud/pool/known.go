@@ -1,0 +1,96 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/cloud/route"
+	"github.com/weirhq/weir/engine/worker/cost"
+	"github.com/weirhq/weir/engine/worker/state"
+	"github.com/weirhq/weir/internal/prefix"
+)
+
+// errGap says that messages were lost: the stream must be opened anew.
+var errGap = errors.New("a message of the instance's state is missing")
+
+// known is what an instance has said of itself on its stream of state. The zero
+// value has heard nothing.
+type known struct {
+	streams bool // the instance has a stream
+	seq     uint64
+	at      time.Duration // of the newest message
+	load    route.Load
+	hitRate float64
+	stepMs  float64
+	moved   []state.Transfer
+	cost    *cost.Model
+}
+
+// apply takes one message, which must be plausible, heard at now. Its keys go
+// to x.
+func (k *known) apply(m *state.Message, x *index, now time.Duration) error {
+	if !m.Full && (k.seq == 0 || m.Seq != k.seq+1) {
+		return fmt.Errorf("%w: number %d after %d", errGap, m.Seq, k.seq)
+	}
+	if m.Full {
+		*x = index{}
+	}
+	for _, list := range []struct {
+		keys []string
+		take func(prefix.Key)
+	}{{m.KeysEvicted, x.evict}, {m.KeysAdded, x.add}} {
+		for _, text := range list.keys {
+			key, err := prefix.ParseKey(text)
+			if err != nil {
+				return fmt.Errorf("state message %d: %w", m.Seq, err)
+			}
+			list.take(key)
+		}
+	}
+	k.streams, k.seq, k.at = true, m.Seq, now
+	k.hitRate, k.stepMs, k.moved = m.HitRate, m.StepMS, m.Transfers
+	if m.Cost != nil {
+		k.cost = m.Cost
+	}
+	k.load = route.Load{At: now, Running: m.Running, Waiting: m.Waiting, PrefillTokens: m.PrefillTokensWaiting,
+		DecodeContext: m.DecodeCtxTokens, KVTokens: m.KVBlocksTotal * m.KVBlockSize,
+		KVFree: (m.KVBlocksTotal - m.KVBlocksUsed + m.CachedBlocks) * m.KVBlockSize, PullMs: pullMs(m.Transfers)}
+	return nil
+}
+
+// plausible refuses numbers that no instance can mean.
+func plausible(m *state.Message) error {
+	const most = 1 << 40
+	for _, n := range []int{m.Running, m.Waiting, m.PrefillTokensWaiting, m.DecodeCtxTokens, m.KVBlockSize, m.KVBlocksTotal, m.KVBlocksUsed,
+		m.CachedBlocks, m.Context, m.MaxSeqs} {
+		if n < 0 || n > most {
+			return fmt.Errorf("state message %d holds the impossible number %d", m.Seq, n)
+		}
+	}
+	if !route.Role(m.Role).Valid() || m.Epoch == "" || len(m.Epoch) > maxEpoch {
+		return fmt.Errorf("state message %d: role %.40q or epoch %.40q cannot be", m.Seq, m.Role, m.Epoch)
+	}
+	return nil
+}
+
+// pullMs is the mean time of the hand-offs that an instance has pulled.
+func pullMs(moved []state.Transfer) float64 {
+	pulls, seconds := 0, 0.0
+	for _, t := range moved {
+		pulls += t.Pulls - t.Failures
+		seconds += t.Seconds
+	}
+	if pulls <= 0 {
+		return 0
+	}
+	return 1000 * seconds / float64(pulls)
+}
+
+// predictor is a worker's cost model as policies take it.
+type predictor struct{ *cost.Model }
+
+// StepMs implements route.Cost.
+func (p predictor) StepMs(decodes, prefill, context, pairs int) float64 {
+	return p.Milliseconds(cost.Step{Decodes: decodes, Prefill: prefill, Context: context, Pairs: pairs})
+}
