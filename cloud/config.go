@@ -56,6 +56,9 @@ type Instance struct {
 // Model is a name that applications may ask for.
 type Model struct {
 	Pool string `yaml:"pool"`
+	// Continues declares that the pool's servers go on with a begun answer: a
+	// last assistant message with continue_final_message.
+	Continues bool `yaml:"continues"`
 }
 
 // autoModel is the name that leaves the choice of a model to Weir.

@@ -76,6 +76,9 @@ type Model struct {
 	Tier          Tier   `json:"tier,omitempty"` // empty: either, by cascade
 	ContextTokens int    `json:"context_tokens,omitempty"`
 	Cascade       bool   `json:"cascade,omitempty"`
+	// Continues says that the model goes on with a begun answer: a last
+	// assistant message with continue_final_message.
+	Continues bool `json:"continues,omitempty"`
 }
 
 // Class is an SLO class. Zero durations mean no target or no bound.

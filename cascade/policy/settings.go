@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"time"
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/control"
@@ -69,11 +70,15 @@ type Risk struct {
 // RiskWindow is the most labels on which a risk is bounded.
 const RiskWindow = 2000
 
-// Window is the hold-back window.
+// Window is the hold-back window: it ends after so many tokens or milliseconds,
+// whichever is over first; 0 is no bound, and two zeros hold nothing back.
 type Window struct {
 	Tokens int `json:"tokens"`
 	WaitMS int `json:"wait_ms"`
 }
+
+// Wait is WaitMS.
+func (w *Window) Wait() time.Duration { return time.Duration(w.WaitMS) * time.Millisecond }
 
 // Parse reads settings from JSON. Unknown keys are refused, and so is what
 // Validate refuses.

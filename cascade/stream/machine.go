@@ -33,9 +33,10 @@ type Output struct {
 	Flush     bool // show what is held back; later text passes
 	Drop      bool // forget what is held back: it is never shown
 	Ask       Ask
-	StopEdge  bool // the edge's generation is not needed any more
-	StopCloud bool // nor is the cloud's answer
-	Done      bool // the stream ends as End says
+	Reason    cascade.Reason // of Ask, and of the cloud's answer when it begins
+	StopEdge  bool           // the edge's generation is not needed any more
+	StopCloud bool           // nor is the cloud's answer
+	Done      bool           // the stream ends as End says
 	End       End
 }
 
@@ -165,8 +166,9 @@ func (m *Machine) EdgeEnd(v cascade.Verdict) Output {
 	return m.end(cascade.TierEdge, v.Reason)
 }
 
-// EdgeFail is the loss of the edge before its end.
-func (m *Machine) EdgeFail() Output {
+// EdgeFail is the loss of the edge before its end; why is the reason if the
+// cloud is asked instead.
+func (m *Machine) EdgeFail(why cascade.Reason) Output {
 	if m.done || m.begun || m.ended {
 		return Output{}
 	}
@@ -175,12 +177,12 @@ func (m *Machine) EdgeFail() Output {
 	case m.asking != AskNone:
 		return m.await(m.reason)
 	case !m.shown && m.mayAsk():
-		return m.ask(AskRestart, cascade.ReasonEdgeUnavailable)
+		return m.ask(AskRestart, why)
 	case m.mayContinue():
 		m.holding = true
-		return m.ask(AskContinue, cascade.ReasonEdgeUnavailable)
+		return m.ask(AskContinue, why)
 	}
-	return m.fail(cascade.TierEdge, cascade.ReasonEdgeUnavailable)
+	return m.fail(cascade.TierEdge, why)
 }
 
 // CloudBegin is the cloud's first event: its text counts from now on.
@@ -189,7 +191,7 @@ func (m *Machine) CloudBegin() Output {
 		return Output{}
 	}
 	m.asking, m.begun, m.holding, m.held = AskNone, true, false, false
-	return Output{Drop: true, StopEdge: true}
+	return Output{Drop: true, StopEdge: true, Reason: m.reason}
 }
 
 // CloudEnd is the end of the cloud's text.
@@ -237,7 +239,7 @@ func (m *Machine) mayContinue() bool {
 
 func (m *Machine) ask(a Ask, why cascade.Reason) Output {
 	m.asking, m.asked, m.reason = a, true, why
-	return Output{Ask: a}
+	return Output{Ask: a, Reason: why}
 }
 
 // await ends a hedge's race: the edge has lost it.

@@ -122,7 +122,7 @@ func (v *view) play(event string) {
 	case ".":
 		v.do(v.m.EdgeEnd(sure))
 	case "X":
-		v.do(v.m.EdgeFail())
+		v.do(v.m.EdgeFail(cascade.ReasonEdgeUnavailable))
 	case "H":
 		v.do(v.m.Hedge())
 	case "B":

@@ -13,9 +13,9 @@ import (
 
 // WindowOptions size the hold-back window and its alarm.
 type WindowOptions struct {
-	// Tokens and Wait end the window, whichever comes first. Both zero: nothing
-	// is held. Whole holds the entire answer, as for a client that does not
-	// stream, or for short answers.
+	// Tokens and Wait end the window, whichever comes first; zero is no bound.
+	// Both zero: nothing is held. Whole holds the entire answer, as for a client
+	// that does not stream, or for short answers.
 	Tokens int
 	Wait   time.Duration
 	Whole  bool
@@ -34,7 +34,10 @@ func (o WindowOptions) ForRequest(streamed bool, maxTokens int) WindowOptions {
 	return o
 }
 
-// Window watches the first tokens of an answer.
+// Off reports whether nothing is held.
+func (o WindowOptions) Off() bool { return !o.Whole && o.Tokens == 0 && o.Wait == 0 }
+
+// Window watches the tokens of an answer.
 type Window struct {
 	opt    WindowOptions
 	tokens int
@@ -62,8 +65,6 @@ func (w *Window) Token(logprob float64) (alarm bool) {
 
 // Over reports whether the window has ended, elapsed after the first token.
 func (w *Window) Over(elapsed time.Duration) bool {
-	if w.opt.Whole {
-		return false
-	}
-	return w.tokens >= w.opt.Tokens || elapsed >= w.opt.Wait
+	o := &w.opt
+	return o.Off() || !o.Whole && (o.Tokens > 0 && w.tokens >= o.Tokens || o.Wait > 0 && elapsed >= o.Wait)
 }

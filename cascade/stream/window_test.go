@@ -21,6 +21,9 @@ func TestWindow(t *testing.T) {
 	if NewWindow(o.ForRequest(true, 32)).Over(time.Hour) || NewWindow(o.ForRequest(false, 0)).Over(time.Hour) {
 		t.Error("short and unstreamed answers are not held whole")
 	}
+	if (&Window{opt: WindowOptions{Tokens: 2}}).Over(time.Hour) || (&Window{opt: WindowOptions{Wait: time.Second}, tokens: 99}).Over(0) {
+		t.Error("a bound that is not set ends the window")
+	}
 	if !NewWindow(WindowOptions{}).Over(0) {
 		t.Error("a window of size zero holds")
 	}

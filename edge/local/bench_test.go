@@ -1,22 +1,33 @@
 package local_test
 
 import (
-	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/edge/local"
 	"github.com/weirhq/weir/edge/upstream"
-	"github.com/weirhq/weir/internal/openai"
 )
 
 // instant is a local model that has its answer already.
-type instant struct{ d upstream.Draft }
+type instant struct{ stream string }
 
-func (i *instant) Generate(context.Context, upstream.Kind, openai.Body, http.Header) (*upstream.Draft, error) {
-	return &i.d, nil
+func (i instant) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader(i.stream)), Request: r}, nil
+}
+
+// instantModel answers at once with so many sure tokens.
+func instantModel(tokens int) *upstream.Worker {
+	var b strings.Builder
+	for range tokens {
+		b.WriteString(`data: {"id":"w","object":"chat.completion.chunk","created":1,"model":"hub-edge","choices":[{"index":0,"delta":{"content":"word "},` +
+			`"logprobs":{"content":[{"token":"word ","logprob":-0.001,"bytes":[],"top_logprobs":[]}],"refusal":null},"finish_reason":null}]}` + "\n\n")
+	}
+	b.WriteString(`data: {"id":"w","choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n")
+	return &upstream.Worker{HTTP: &http.Client{Transport: instant{b.String()}}, URL: "http://127.0.0.1", FirstByte: time.Minute, Stall: time.Minute}
 }
 
 // BenchmarkAgent is what an edge node adds to a request of its local model:
@@ -26,9 +37,7 @@ func BenchmarkAgent(b *testing.B) {
 		b.Run(mode, func(b *testing.B) {
 			var handler http.Handler
 			n := startNode(b, func(o *local.Options) {
-				d := upstream.Draft{Text: "from the edge", Finish: "stop"}
-				d.Signals.Usable, d.Signals.Tokens, d.Signals.SumLogProb = true, 4, -.004
-				o.Generator = &instant{d}
+				o.Generator = instantModel(16)
 				srv, err := local.New(*o)
 				if err != nil {
 					b.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/policy"
 	"github.com/weirhq/weir/edge/policies"
 	"github.com/weirhq/weir/edge/uplink"
 	"github.com/weirhq/weir/edge/upstream"
@@ -43,7 +44,8 @@ type call struct {
 	// planned says that the request reached the cascade.
 	planned bool
 
-	draft      *upstream.Draft // the local answer, when one was finished
+	draft      *upstream.Draft // the local answer, as far as it counts
+	partial    *upstream.Draft // of a local generation that failed
 	verdict    cascade.Verdict
 	judged     bool
 	reserved   int64 // nano-dollars promised by rules for asking the cloud
@@ -134,6 +136,14 @@ func (c *call) applyPolicy(s *Server) {
 	if c.rules.Settings().Privacy.Local() {
 		c.opt.Privacy = cascade.PrivacyLocalOnly
 	}
+}
+
+// settings are the tenant's for the class, empty where there are none.
+func (c *call) settings() policy.Settings {
+	if c.rules == nil {
+		return policy.Settings{}
+	}
+	return c.rules.Settings()
 }
 
 // tierOf says which tier a model's name means: "" for the cascade. ok is false

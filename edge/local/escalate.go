@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/stream"
 	"github.com/weirhq/weir/edge/uplink"
 	"github.com/weirhq/weir/edge/upstream"
 	"github.com/weirhq/weir/internal/contract"
@@ -38,6 +39,7 @@ const wholeTimeout = 10 * time.Minute
 type cloudReply struct {
 	*uplink.Response
 	guard  *upstream.Guard
+	cancel context.CancelFunc
 	span   trace.Span
 	start  time.Time
 	whole  openai.Body // nil for a stream
@@ -48,18 +50,48 @@ type cloudReply struct {
 func (r *cloudReply) close() {
 	_ = r.Body.Close()
 	r.guard.Stop()
+	if r.cancel != nil {
+		r.cancel()
+	}
 	r.span.End()
+}
+
+// asking is a request to the cloud under way.
+type asking struct {
+	kind   stream.Ask
+	cancel context.CancelFunc
+	came   chan struct{} // closed when there is a reply or an error
+
+	// Set when came is closed.
+	reply *cloudReply
+	err   error
+	sends int
+	via   uplink.Via
+	took  time.Duration
 }
 
 // ask lets the request over to the cloud and waits for the first sign of an
 // answer. The error is an *openai.Error when the cloud answered with one.
 func (s *Server) ask(ctx context.Context, c *call, why cascade.Reason) (*cloudReply, error) {
+	a, err := s.startAsking(ctx, c, stream.AskRestart, why, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return a.wait(c)
+}
+
+// startAsking lets the request over and does not wait. shown is the begun
+// answer of stream.AskContinue. begun, which may be nil, is called when the
+// answer has begun. Everything of c is read before startAsking returns.
+func (s *Server) startAsking(ctx context.Context, c *call, kind stream.Ask, why cascade.Reason, shown []byte, begun func()) (*asking, error) {
 	if c.opt.Privacy.Local() { // the plan never asks for it: this is the second lock
 		return nil, errors.New("a local-only request must not leave this node")
 	}
 	if err := c.reserve(); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	a := &asking{kind: kind, cancel: cancel, came: make(chan struct{}), sends: 1}
 	ctx, span := s.tracer.Start(ctx, "escalate "+string(why), trace.WithSpanKind(trace.SpanKindClient))
 	firstByte := s.opt.FirstByte
 	if !c.req.Stream {
@@ -67,28 +99,70 @@ func (s *Server) ask(ctx context.Context, c *call, why cascade.Reason) (*cloudRe
 	}
 	ctx, guard := upstream.NewGuard(ctx, firstByte, s.opt.Stall)
 	r := &cloudReply{guard: guard, span: span, start: s.opt.Now()}
-	resp, err := s.opt.Cloud.Do(ctx, c.escalation(ctx, s, why))
-	c.cloudSends++
-	if err == nil {
-		r.Response, c.via = resp, resp.Via
-		c.cloudSends += resp.Attempts - 1
-		err = r.begin(c.req.Stream)
+	body := c.escalation(s, why)
+	if kind == stream.AskContinue {
+		c.continueAfter(body, shown)
 	}
-	c.cloudTime += s.opt.Now().Sub(r.start)
+	req, streamed := c.escalationRequest(ctx, body), c.req.Stream
+	c.cloudSends++
+	go func() {
+		defer close(a.came)
+		if a.err = s.fetch(ctx, a, r, req, streamed); a.err == nil {
+			a.reply = r
+			if begun != nil {
+				begun()
+			}
+			return
+		}
+		s.opt.Log.Warn("escalation failed", "operation", c.op, "via", a.via, "err", a.err)
+	}()
+	return a, nil
+}
+
+// fetch sends req and waits for what must have come.
+func (s *Server) fetch(ctx context.Context, a *asking, r *cloudReply, req uplink.Request, streamed bool) error {
+	resp, err := s.opt.Cloud.Do(ctx, req)
 	if err == nil {
-		return r, nil
+		r.Response, a.via, a.sends = resp, resp.Via, resp.Attempts
+		err = r.begin(streamed)
+	}
+	a.took = s.opt.Now().Sub(r.start)
+	if err == nil {
+		return nil
 	}
 	if cause := context.Cause(ctx); errors.Is(cause, upstream.ErrFirstByte) || errors.Is(cause, upstream.ErrStall) {
 		err = fmt.Errorf("%w: %w", errCloudSilent, cause)
 	}
-	span.RecordError(err)
+	r.span.RecordError(err)
 	if r.Response != nil {
 		_ = r.Body.Close()
 	}
-	guard.Stop()
-	span.End()
-	s.opt.Log.Warn("escalation failed", "operation", c.op, "via", c.via, "err", err)
-	return nil, err
+	r.guard.Stop()
+	r.span.End()
+	return err
+}
+
+// wait returns what came of the request, and tells c what it took.
+func (a *asking) wait(c *call) (*cloudReply, error) {
+	<-a.came
+	c.cloudSends += a.sends - 1
+	c.cloudTime += a.took
+	c.via = a.via
+	if a.reply != nil {
+		a.reply.cancel = a.cancel
+		return a.reply, nil
+	}
+	a.cancel()
+	return nil, a.err
+}
+
+// drop ends a request whose answer nobody needs.
+func (a *asking) drop() {
+	a.cancel()
+	<-a.came
+	if a.reply != nil {
+		a.reply.close()
+	}
 }
 
 // begin checks the status and reads what must have come.
@@ -111,7 +185,7 @@ func (r *cloudReply) begin(stream bool) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errCloudSilent, err)
 	}
-	if e := upstream.EventError(first); e != nil {
+	if e := errorEvent(first); e != nil {
 		return e
 	}
 	r.guard.Progress()
@@ -147,14 +221,25 @@ func (p *progress) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// escalation is the request to the cloud: the client's body with the draft and
-// the options that are the cloud's to keep.
-func (c *call) escalation(ctx context.Context, s *Server, why cascade.Reason) uplink.Request {
+// escalation is the body for the cloud: the client's with the draft and the
+// options that are the cloud's to keep.
+func (c *call) escalation(s *Server, why cascade.Reason) openai.Body {
 	body := c.body.Clone()
 	body.Set("weir", c.weirMember(s.opt.Now(), why))
-	if c.req.Model == s.opt.Model { // the edge's own name means nothing in the cloud
-		body.Set("model", ModelAuto)
+	body.Set("model", c.escalationModel(s))
+	return body
+}
+
+// escalationModel is the model to ask the cloud for: the edge's own name means
+// nothing there.
+func (c *call) escalationModel(s *Server) string {
+	if c.req.Model == s.opt.Model {
+		return ModelAuto
 	}
+	return c.req.Model
+}
+
+func (c *call) escalationRequest(ctx context.Context, body openai.Body) uplink.Request {
 	h := http.Header{
 		"Content-Type":           {"application/json"},
 		contract.HeaderOperation: {c.op},

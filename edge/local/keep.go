@@ -2,29 +2,17 @@ package local
 
 import (
 	"encoding/json"
+	"net/http"
 
-	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/edge/upstream"
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/openai"
 )
 
-// answerEdge sends the local answer.
-func (s *Server) answerEdge(c *call, out *output, reason cascade.Reason) error {
-	out.release()
-	u := c.draft.Usage
-	c.usage = u
-	c.result.Tier, c.result.Model, c.result.Reason = cascade.TierEdge, s.opt.Model, reason
-	c.result.CostUSD, c.result.Attempts = s.edgeCost(c), c.edgeRuns+c.cloudSends
-	s.seal(c, out)
-	if !out.stream {
-		return out.json(c.whole(s.opt.Model))
-	}
-	return c.replay(out, s.opt.Model)
-}
-
-// seal completes the result just before the first byte of the answer.
-func (s *Server) seal(c *call, out *output) {
+// seal completes the result just before the first byte of the answer. early
+// says that the answer goes on: what it costs is not known yet. more are headers
+// that are passed on.
+func (s *Server) seal(c *call, out *output, early bool, more http.Header) {
 	c.first = s.opt.Now().Sub(c.arrived)
 	c.result.TTFTMs = millis(c.first)
 	c.result.Policy = c.policy.Name
@@ -32,14 +20,15 @@ func (s *Server) seal(c *call, out *output) {
 	if c.draft != nil {
 		c.result.EdgeTokens = c.draft.Usage.CompletionTokens
 	}
-	out.timing = &contract.Timing{}
+	t := &contract.Timing{}
 	if c.edgeRuns > 0 {
-		out.timing.Add("edge", c.edgeTime)
+		t.Add("edge", c.edgeTime)
 	}
 	if c.cloudSends > 0 {
-		out.timing.Add("cloud", c.cloudTime)
+		t.Add("cloud", c.cloudTime)
 	}
-	out.timing.Add("total", c.first)
+	t.Add("total", c.first)
+	out.prepare(t, early, more)
 }
 
 func (c *call) responseID() string {
@@ -49,8 +38,8 @@ func (c *call) responseID() string {
 	return "chatcmpl-" + c.op
 }
 
-// reply is an answer or a chunk of either kind. Its log-probabilities are the
-// worker's own bytes.
+// reply is a whole answer of the edge, of either kind. Its log-probabilities
+// are the worker's own bytes.
 type reply struct {
 	ID      string           `json:"id"`
 	Object  string           `json:"object"`
@@ -63,93 +52,46 @@ type reply struct {
 
 type replyChoice struct {
 	Index        int             `json:"index"`
-	Message      *openai.Answer  `json:"message,omitempty"`
-	Delta        *openai.Delta   `json:"delta,omitempty"`
+	Message      *replyMessage   `json:"message,omitempty"`
 	Text         *string         `json:"text,omitempty"`
 	Logprobs     json.RawMessage `json:"logprobs"`
 	FinishReason *string         `json:"finish_reason"`
 }
 
-func (c *call) newReply(object, model string) reply {
-	return reply{ID: c.responseID(), Object: object, Created: c.arrived.Unix(), Model: model, Choices: []replyChoice{}}
+type replyMessage struct {
+	Role      string      `json:"role"`
+	Content   *string     `json:"content"`
+	Refusal   *string     `json:"refusal"`
+	ToolCalls []replyCall `json:"tool_calls,omitempty"`
+}
+
+type replyCall struct {
+	ID       string        `json:"id"`
+	Type     string        `json:"type"`
+	Function replyFunction `json:"function"`
+}
+
+type replyFunction struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
 }
 
 // whole is the draft as one JSON answer.
-func (c *call) whole(model string) reply {
-	object := openai.ObjectChat
+func (c *call) whole(model string, logprobs json.RawMessage) reply {
+	r := reply{ID: c.responseID(), Object: openai.ObjectChat, Created: c.arrived.Unix(), Model: model, Usage: &c.draft.Usage, Weir: &c.result}
+	choice := replyChoice{FinishReason: &c.draft.Finish, Logprobs: logprobs}
 	if c.kind == upstream.Text {
-		object = openai.ObjectCompletion
-	}
-	r := c.newReply(object, model)
-	choice := replyChoice{FinishReason: &c.draft.Finish, Logprobs: c.draft.Logprobs(c.kind, c.req.Logprobs)}
-	if c.kind == upstream.Text {
+		r.Object = openai.ObjectCompletion
 		choice.Text = &c.draft.Text
 	} else {
-		choice.Message = &openai.Answer{Role: "assistant", Content: c.draft.Text}
+		choice.Message = &replyMessage{Role: "assistant", Content: &c.draft.Text}
+		for _, call := range c.draft.Calls {
+			choice.Message.ToolCalls = append(choice.Message.ToolCalls, replyCall{call.ID, "function", replyFunction{call.Name, call.Arguments}})
+		}
+		if c.draft.Text == "" && len(c.draft.Calls) > 0 {
+			choice.Message.Content = nil
+		}
 	}
-	r.Choices = append(r.Choices, choice)
-	r.Usage, r.Weir = &c.draft.Usage, &c.result
+	r.Choices = []replyChoice{choice}
 	return r
-}
-
-// replay sends the draft as the stream that the worker sent, with the weir
-// object in the last chunk.
-func (c *call) replay(out *output, model string) error {
-	send := func(choice *replyChoice, usage *openai.Usage, last bool) error {
-		object := openai.ObjectChatChunk
-		if c.kind == upstream.Text {
-			object = openai.ObjectCompletion
-		}
-		r := c.newReply(object, model)
-		if choice != nil {
-			r.Choices = append(r.Choices, *choice)
-		}
-		r.Usage = usage
-		if last {
-			r.Weir = &c.result
-		}
-		raw, err := json.Marshal(r)
-		if err != nil {
-			return err
-		}
-		return out.data(raw)
-	}
-	if c.kind == upstream.Chat {
-		empty := ""
-		if err := send(&replyChoice{Delta: &openai.Delta{Role: "assistant", Content: &empty}}, nil, false); err != nil {
-			return err
-		}
-	}
-	for i := range c.draft.Pieces {
-		if err := send(c.piece(&c.draft.Pieces[i]), nil, false); err != nil {
-			return err
-		}
-	}
-	end := c.piece(&upstream.Piece{})
-	if c.kind == upstream.Chat {
-		end.Delta = &openai.Delta{}
-	}
-	end.FinishReason = &c.draft.Finish
-	if err := send(end, nil, !c.req.IncludeUsage); err != nil {
-		return err
-	}
-	if c.req.IncludeUsage {
-		if err := send(nil, &c.draft.Usage, true); err != nil {
-			return err
-		}
-	}
-	return out.sse.Done()
-}
-
-func (c *call) piece(p *upstream.Piece) *replyChoice {
-	choice := &replyChoice{}
-	if c.req.Logprobs {
-		choice.Logprobs = p.Logprobs
-	}
-	if c.kind == upstream.Text {
-		choice.Text = &p.Text
-	} else {
-		choice.Delta = &openai.Delta{Content: &p.Text}
-	}
-	return choice
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -73,38 +72,9 @@ func (s *Server) run(ctx context.Context, c *call, out *output) error {
 	out.hold(s.opt.Heartbeat)
 	defer out.release()
 	if c.plan.First() == cascade.TierEdge {
-		return s.edgeFirst(ctx, c, out)
+		return s.newFlight(ctx, c, out, c.plan.Reason).run()
 	}
 	return s.cloudFirst(ctx, c, out)
-}
-
-// edgeFirst generates locally, judges where the plan says so, and keeps the
-// answer or lets the request over.
-func (s *Server) edgeFirst(ctx context.Context, c *call, out *output) error {
-	if err := s.generate(ctx, c); err != nil {
-		why, ok := s.mayMove(c, err)
-		if !ok {
-			return err
-		}
-		return s.cloudOnly(ctx, c, out, why)
-	}
-	c.judge(s)
-	if !c.verdict.Escalate {
-		s.record(c, tenants.OutcomeOK, c.verdict.Reason)
-		return s.answerEdge(c, out, c.verdict.Reason)
-	}
-	reply, err := s.ask(ctx, c, c.verdict.Reason)
-	if err != nil {
-		if cause := s.gone(ctx); cause != nil {
-			s.record(c, tenants.OutcomeClientCancelled, c.verdict.Reason)
-			return cause
-		}
-		why := fallbackReason(ctx, err)
-		s.record(c, tenants.OutcomeOK, why)
-		return s.answerEdge(c, out, why)
-	}
-	s.record(c, tenants.OutcomeEscalated, c.verdict.Reason)
-	return s.relay(ctx, c, out, reply, c.verdict.Reason)
 }
 
 // cloudFirst asks the cloud, and the edge when the cloud has no answer and the
@@ -117,61 +87,12 @@ func (s *Server) cloudFirst(ctx context.Context, c *call, out *output) error {
 	if c.plan.Second() != cascade.TierEdge || !worthAnother(err) || ctx.Err() != nil {
 		return s.cloudFailure(ctx, c, c.plan.Reason, err)
 	}
-	if genErr := s.generate(ctx, c); genErr != nil {
-		return genErr
-	}
-	c.judge(s)
-	why := fallbackReason(ctx, err)
-	s.record(c, tenants.OutcomeOK, why)
-	return s.answerEdge(c, out, why)
-}
-
-// cloudOnly asks the cloud after the edge has failed.
-func (s *Server) cloudOnly(ctx context.Context, c *call, out *output, why cascade.Reason) error {
-	reply, err := s.ask(ctx, c, why)
-	if err != nil {
-		return s.cloudFailure(ctx, c, why, err)
-	}
-	return s.relay(ctx, c, out, reply, why)
-}
-
-// judge computes the confidence of the local answer and, where the plan says
-// so, the verdict.
-func (c *call) judge(s *Server) {
-	now := s.opt.Now()
-	c.ask.Remaining = c.remaining(now)
-	a := cascade.Answer{
-		Signals: c.draft.Signals,
-		Failed:  c.draft.Finish == openai.FinishStop && strings.TrimSpace(c.draft.Text) == "",
-	}
-	cal := s.calibration()
-	c.node.Budget, c.node.Budgeted = c.rules.Budget()
-	if c.rules != nil {
-		c.policy = c.rules.Policy(s.costs(c))
-	}
-	c.verdict = cascade.After(&c.ask, &a, cal, &c.policy, &c.node)
-	if !c.plan.Judge {
-		c.verdict.Escalate, c.verdict.Reason = false, c.plan.Reason
-	}
-	c.judged = true
-	if c.verdict.Known {
-		p := c.verdict.Confidence
-		c.result.Confidence = &p
-	}
-}
-
-// calibration returns the calibration if it was made for the model that runs.
-func (s *Server) calibration() *cascade.Calibration {
-	health, _ := s.opt.Worker.Health()
-	if s.opt.Calibration == nil || s.opt.Calibration.Bind(health.Fingerprint.Weights) != nil {
-		return nil
-	}
-	return s.opt.Calibration
+	return s.newFlight(ctx, c, out, fallbackReason(ctx, err)).run()
 }
 
 // generate runs the local model. Its error is what the client gets if nobody
 // else may be asked.
-func (s *Server) generate(ctx context.Context, c *call) error {
+func (s *Server) generate(ctx context.Context, c *call, watch upstream.Watch) error {
 	select {
 	case s.local <- struct{}{}:
 		defer func() { <-s.local }()
@@ -189,13 +110,18 @@ func (s *Server) generate(ctx context.Context, c *call) error {
 		body.Set("model", health.Model)
 	}
 	start := s.opt.Now()
-	draft, err := s.opt.Generator.Generate(ctx, c.kind, body, h)
-	c.edgeTime += s.opt.Now().Sub(start)
 	c.edgeRuns++
-	if err == nil {
+	draft, err := s.opt.Generator.Generate(ctx, c.kind, body, h, watch)
+	c.edgeTime += s.opt.Now().Sub(start)
+	switch {
+	case err == nil:
 		c.draft = draft
 		return nil
+	case errors.Is(context.Cause(ctx), errOvertaken):
+		c.draft = draft
+		return errOvertaken
 	}
+	c.partial = draft
 	span.RecordError(err)
 	return s.localFailure(ctx, c, draft, start, err)
 }
@@ -204,9 +130,9 @@ func (s *Server) generate(ctx context.Context, c *call) error {
 func (s *Server) localFailure(ctx context.Context, c *call, partial *upstream.Draft, start time.Time, err error) error {
 	refused, isRefusal := errors.AsType[*openai.Error](err)
 	switch {
-	case s.gone(ctx) != nil:
+	case s.gone(ctx) != nil || errors.Is(err, errGone):
 		s.recordPartial(c, partial, start, tenants.OutcomeClientCancelled)
-		return s.gone(ctx)
+		return errGone
 	case errors.Is(context.Cause(ctx), errDeadline):
 		s.recordPartial(c, partial, start, tenants.OutcomeDeadline)
 		return s.deadlineError(c)

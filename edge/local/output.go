@@ -13,8 +13,8 @@ import (
 )
 
 // output writes one answer. For a streaming client it sends heartbeats while
-// the answer is held; the response's head waits for the first of them or for
-// the decision, whichever comes first, so that quick answers carry the whole
+// nothing else is sent; the response's head waits for the first of them or for
+// the first event, whichever comes first, so that quick answers carry the whole
 // contract in their headers and quick failures their status.
 type output struct {
 	w        http.ResponseWriter
@@ -22,11 +22,14 @@ type output struct {
 	stream   bool
 	patience time.Duration // for one write
 
-	mu     sync.Mutex
-	sse    *sse.Writer // nil until the head of a stream has left
-	done   chan struct{}
-	ended  sync.WaitGroup
-	timing *contract.Timing
+	mu       sync.Mutex
+	sse      *sse.Writer // nil until the head of a stream has left
+	last     time.Time   // of the last event
+	writable time.Time   // until when the connection waits for the next write
+	quit     chan struct{}
+	ended    sync.WaitGroup
+	timing   *contract.Timing
+	early    bool // the head leaves before it is known what the answer costs
 }
 
 func newOutput(w http.ResponseWriter, c *call, patience time.Duration) *output {
@@ -38,65 +41,81 @@ func (o *output) hold(every time.Duration) {
 	if !o.stream {
 		return
 	}
-	o.done = make(chan struct{})
+	o.quit, o.last = make(chan struct{}), time.Now()
 	o.ended.Go(func() {
 		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
 			select {
-			case <-o.done:
+			case <-o.quit:
 				return
 			case <-tick.C:
-				o.beat()
+				o.beat(every)
 			}
 		}
 	})
 }
 
-func (o *output) beat() {
+func (o *output) beat(every time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	select {
-	case <-o.done: // released while waiting for the lock
+	case <-o.quit: // released while waiting for the lock
 		return
 	default:
 	}
+	if time.Since(o.last) < every {
+		return
+	}
 	if o.sse == nil {
-		o.head(&contract.Result{})
 		o.sse = sse.Start(o.w)
 	}
-	o.allowWrite()
+	o.allowWrite(time.Now())
 	_ = o.sse.Comment("weir is thinking") // a client that left is seen by its context
 }
 
 // release ends the heartbeats. It may be called more than once.
 func (o *output) release() {
-	o.mu.Lock()
-	done := o.done
-	o.mu.Unlock()
-	if done == nil {
+	if o.quit == nil {
 		return
 	}
 	select {
-	case <-done:
+	case <-o.quit:
 	default:
-		close(done)
+		close(o.quit)
 	}
 	o.ended.Wait()
 }
 
 // allowWrite gives a client that does not read a while for the next write: it
-// would hold its place for ever.
-func (o *output) allowWrite() {
-	_ = http.NewResponseController(o.w).SetWriteDeadline(time.Now().Add(o.patience)) // not every writer can
+// would hold its place for ever. The deadline moves in steps, because setting
+// it costs more than a token does.
+func (o *output) allowWrite(now time.Time) {
+	if until := now.Add(o.patience); until.Sub(o.writable) > o.patience/16 {
+		o.writable = until
+		_ = http.NewResponseController(o.w).SetWriteDeadline(until) // not every writer can
+	}
 }
 
 // end forgets the last write's time, for the connection's next request.
 func (o *output) end() { _ = http.NewResponseController(o.w).SetWriteDeadline(time.Time{}) }
 
+// prepare sets the head's part that is not of the contract; nil changes nothing.
+func (o *output) prepare(t *contract.Timing, early bool, more http.Header) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.timing, o.early = t, early
+	for name, values := range more {
+		o.w.Header()[name] = values
+	}
+}
+
 func (o *output) head(r *contract.Result) {
 	h := o.w.Header()
 	r.WriteHeaders(h)
+	if o.early {
+		h.Del(contract.HeaderCost)
+	}
 	if o.timing != nil {
 		o.timing.Write(h)
 	}
@@ -104,26 +123,33 @@ func (o *output) head(r *contract.Result) {
 
 // data sends one event of a stream.
 func (o *output) data(event []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if o.sse == nil {
 		o.head(&o.c.result)
 		o.sse = sse.Start(o.w)
 	}
-	o.allowWrite()
+	o.last = time.Now()
+	o.allowWrite(o.last)
 	if err := o.sse.Data(event); err != nil {
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
 	return nil
 }
 
+// done sends the end mark of a complete stream.
+func (o *output) done() error { return o.data([]byte(sse.Done)) }
+
 // json sends a whole answer.
 func (o *output) json(v any) error {
+	o.release()
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
 	o.head(&o.c.result)
 	o.w.Header().Set("Content-Type", "application/json")
-	o.allowWrite()
+	o.allowWrite(time.Now())
 	o.w.WriteHeader(http.StatusOK)
 	if _, err = o.w.Write(raw); err != nil {
 		return fmt.Errorf("%w: %w", errGone, err)
@@ -135,7 +161,7 @@ func (o *output) json(v any) error {
 // of a stream that has begun, which then has no [DONE].
 func (o *output) fail(e *openai.Error) {
 	o.release()
-	o.allowWrite()
+	o.allowWrite(time.Now())
 	if o.sse != nil {
 		_ = o.sse.Data(e.Body(&o.c.result)) // the client may be gone
 		return

@@ -24,20 +24,24 @@ var passed = []string{
 	"X-RateLimit-Limit-Tokens", "X-RateLimit-Remaining-Tokens", "X-RateLimit-Reset-Tokens",
 }
 
+func (r *cloudReply) passed() http.Header {
+	h := http.Header{}
+	for _, name := range passed {
+		if v := r.Header.Get(name); v != "" {
+			h.Set(name, v)
+		}
+	}
+	return h
+}
+
 // relay sends the cloud's answer on. Nothing of it is repeated or replaced
 // once a byte has left.
 func (s *Server) relay(ctx context.Context, c *call, out *output, r *cloudReply, reason cascade.Reason) error {
 	defer r.close()
-	out.release()
-	for _, name := range passed {
-		if v := r.Header.Get(name); v != "" {
-			out.w.Header().Set(name, v)
-		}
-	}
 	s.merge(c, nil, r.Header.Get(contract.HeaderModel), reason)
 	var err error
 	if c.req.Stream {
-		s.seal(c, out)
+		s.seal(c, out, false, r.passed())
 		err = s.relayStream(c, out, r, reason)
 	} else {
 		err = s.relayWhole(c, out, r, reason)
@@ -69,7 +73,7 @@ func (s *Server) broken(ctx context.Context, c *call, r *cloudReply, err error) 
 // relayWhole sends an answer that has come in full.
 func (s *Server) relayWhole(c *call, out *output, r *cloudReply, reason cascade.Reason) error {
 	s.read(c, r.whole, reason)
-	s.seal(c, out)
+	s.seal(c, out, false, r.passed())
 	r.whole.Set("weir", &c.result)
 	return out.json(r.whole)
 }
@@ -126,7 +130,7 @@ type streamSeen struct {
 // forward returns the event to send: the cloud's own bytes, but for the chunk
 // with the weir object.
 func (s *Server) forward(c *call, out *output, event []byte, seen *streamSeen, reason cascade.Reason) ([]byte, error) {
-	if !seen.content && upstream.HasContent(event) {
+	if e := upstream.Read(event); !seen.content && e.Visible() {
 		seen.content = true
 		c.first = s.opt.Now().Sub(c.arrived)
 	}
@@ -179,7 +183,7 @@ func (s *Server) endStream(c *call, out *output, seen *streamSeen, reason cascad
 			return err
 		}
 	}
-	return out.sse.Done()
+	return out.done()
 }
 
 // errorEvent returns the error of an event; most events are not looked into.
@@ -187,7 +191,8 @@ func errorEvent(event []byte) *openai.Error {
 	if !bytes.Contains(event, []byte(`"error"`)) {
 		return nil
 	}
-	return upstream.EventError(event)
+	e := upstream.Read(event)
+	return e.Err(event)
 }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }

@@ -28,7 +28,7 @@ type Cloud interface {
 
 // Generator answers with the local model.
 type Generator interface {
-	Generate(context.Context, upstream.Kind, openai.Body, http.Header) (*upstream.Draft, error)
+	Generate(context.Context, upstream.Kind, openai.Body, http.Header, upstream.Watch) (*upstream.Draft, error)
 }
 
 // WorkerState is what is known of the local model's server.

@@ -3,12 +3,10 @@ package upstream
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/weirhq/weir/cascade"
@@ -28,11 +26,11 @@ var (
 // maxText bounds an answer, in bytes.
 const maxText = 16 << 20
 
-// Draft is a finished local answer.
+// Draft is a finished local answer, or what there is of it.
 type Draft struct {
 	Text    string
-	Pieces  []Piece // what each event of the stream added, in order
-	Finish  string  // finish reason
+	Calls   []Call
+	Finish  string // finish reason
 	Usage   openai.Usage
 	Counted bool // the worker gave no usage: the tokens were counted here
 	Signals cascade.Signals
@@ -40,11 +38,30 @@ type Draft struct {
 	Total   time.Duration
 }
 
-// Piece is one event's share of a Draft. Logprobs is as the worker sent it.
-type Piece struct {
-	Text     string
-	Logprobs json.RawMessage
+// Progress is an answer so far, after an event that added to it. It is valid
+// during the call of a Watch only.
+type Progress struct {
+	Piece
+	LogProbs []float64 // of the event's tokens, NaN for unknown
+	Draft    *Draft    // so far, without Text, Usage and Signals
+
+	c *collector
 }
+
+// Signals are those of the answer so far.
+func (p *Progress) Signals() cascade.Signals { return p.c.acc.Signals() }
+
+// Snapshot copies the answer so far, with its text and the tokens counted.
+func (p *Progress) Snapshot() *Draft {
+	d := *p.Draft
+	d.Text = string(p.c.text)
+	d.Counted, d.Usage.CompletionTokens, d.Signals = true, p.c.counted, p.Signals()
+	return &d
+}
+
+// Watch is told of what is added to an answer as it comes. Its error ends the
+// generation and is returned as it is.
+type Watch func(*Progress) error
 
 // Worker is the client of a model server that speaks OpenAI's API.
 type Worker struct {
@@ -53,14 +70,14 @@ type Worker struct {
 	FirstByte, Stall time.Duration
 }
 
-// Generate sends body to the worker as a stream with log-probabilities and
-// collects the whole answer. body is not changed. The returned Draft holds
-// what came before an error, for accounting; it is never nil.
-func (w *Worker) Generate(ctx context.Context, kind Kind, body openai.Body, header http.Header) (*Draft, error) {
-	start := time.Now()
+// Generate sends body to the worker as a stream with log-probabilities, tells
+// watch of each piece and collects the whole answer. body is not changed. The
+// returned Draft holds what came before an error, for accounting; it is never
+// nil.
+func (w *Worker) Generate(ctx context.Context, kind Kind, body openai.Body, header http.Header, watch Watch) (*Draft, error) {
 	ctx, guard := NewGuard(ctx, w.FirstByte, w.Stall)
 	defer guard.Stop()
-	c := &collector{kind: kind, start: start, guard: guard}
+	c := newCollector(kind, guard, watch)
 	resp, err := w.post(ctx, kind, body, header)
 	if err != nil {
 		return &c.d, fmt.Errorf("%w: %w", ErrUnavailable, because(ctx, err))
@@ -115,105 +132,4 @@ func refusal(resp *http.Response) error {
 		return e
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, e)
-}
-
-type collector struct {
-	kind    Kind
-	start   time.Time
-	guard   *Guard
-	d       Draft
-	text    strings.Builder
-	acc     cascade.Accumulator
-	counted int // tokens, where the worker gives no usage
-	scored  int // tokens with a log-probability
-	usage   bool
-}
-
-func (c *collector) collect(r *sse.Reader) error {
-	for {
-		event, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return c.end(ErrTruncated)
-		}
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrTruncated, err)
-		}
-		c.guard.Progress()
-		if string(event) == sse.Done {
-			return c.end(ErrTruncated)
-		}
-		if err := c.add(event); err != nil {
-			return err
-		}
-	}
-}
-
-// end accepts the end of a stream only after a finish reason.
-func (c *collector) end(otherwise error) error {
-	if c.d.Finish == "" {
-		return otherwise
-	}
-	return nil
-}
-
-func (c *collector) add(event []byte) error {
-	if e := EventError(event); e != nil {
-		return fmt.Errorf("%w: %w", ErrTruncated, e)
-	}
-	var ch chunk
-	if err := json.Unmarshal(event, &ch); err != nil {
-		return fmt.Errorf("%w: an event is not JSON: %w", ErrTruncated, err)
-	}
-	if ch.Usage != nil {
-		c.d.Usage, c.usage = *ch.Usage, true
-	}
-	for i := range ch.Choices {
-		if ch.Choices[i].Index == 0 {
-			if err := c.addChoice(&ch.Choices[i]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (c *collector) addChoice(ch *chunkChoice) error {
-	text := ch.text()
-	if c.text.Len()+len(text) > maxText {
-		return fmt.Errorf("%w: the answer is longer than %d bytes", ErrTruncated, maxText)
-	}
-	n, err := observe(&c.acc, c.kind, ch.Logprobs)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrTruncated, err)
-	}
-	c.scored += n
-	if n == 0 && text != "" {
-		n = 1
-	}
-	c.counted += n
-	if text != "" && c.d.TTFT == 0 {
-		c.d.TTFT = time.Since(c.start)
-	}
-	if text != "" || len(ch.Logprobs) > 0 && string(ch.Logprobs) != "null" {
-		c.text.WriteString(text)
-		c.d.Pieces = append(c.d.Pieces, Piece{text, ch.Logprobs})
-	}
-	if ch.FinishReason != nil && *ch.FinishReason != "" {
-		c.d.Finish = *ch.FinishReason
-	}
-	return nil
-}
-
-func (c *collector) finish() {
-	c.d.Text = c.text.String()
-	c.d.Total = time.Since(c.start)
-	if !c.usage {
-		c.d.Counted = true
-		c.d.Usage.CompletionTokens, c.d.Usage.TotalTokens = c.counted, c.counted
-	}
-	// The end token is scored but not counted by some servers, hence one less.
-	if c.scored < c.d.Usage.CompletionTokens-1 || c.scored == 0 {
-		c.acc.Missing()
-	}
-	c.d.Signals = c.acc.Signals()
 }

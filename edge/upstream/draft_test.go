@@ -1,6 +1,7 @@
 package upstream_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/weirhq/weir/edge/upstream"
 	"github.com/weirhq/weir/engine/fake"
+	"github.com/weirhq/weir/internal/jsonscan"
 	"github.com/weirhq/weir/internal/openai"
 )
 
@@ -78,7 +81,7 @@ func TestGenerate(t *testing.T) {
 		{"other choices are not ours", tokenA + `data: {"choices":[{"index":1,"delta":{"content":"z"}}]}` + "\n\n" + finish + done, "a", 1, true, true, -.5, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d, err := serve(t, say(tt.stream)).Generate(context.Background(), upstream.Chat, request(), nil)
+			d, err := serve(t, say(tt.stream)).Generate(context.Background(), upstream.Chat, request(), nil, nil)
 			if !errors.Is(err, tt.err) || (tt.err == nil) != (err == nil) {
 				t.Fatalf("error %v, want %v", err, tt.err)
 			}
@@ -95,18 +98,18 @@ func TestGenerateErrors(t *testing.T) {
 			(&openai.Error{Status: status, Type: "t", Code: "c", Param: "messages", Message: "no"}).Write(w, nil)
 		}
 	}
-	_, err := serve(t, no(400)).Generate(context.Background(), upstream.Chat, request(), nil)
+	_, err := serve(t, no(400)).Generate(context.Background(), upstream.Chat, request(), nil, nil)
 	if e, ok := errors.AsType[*openai.Error](err); !ok || e.Status != 400 || e.Param != "messages" || errors.Is(err, upstream.ErrUnavailable) {
 		t.Errorf("a refusal: %v", err)
 	}
 	for _, status := range []int{429, 500, 503} {
-		if _, err := serve(t, no(status)).Generate(context.Background(), upstream.Chat, request(), nil); !errors.Is(err, upstream.ErrUnavailable) {
+		if _, err := serve(t, no(status)).Generate(context.Background(), upstream.Chat, request(), nil, nil); !errors.Is(err, upstream.ErrUnavailable) {
 			t.Errorf("%d: %v", status, err)
 		}
 	}
 	w := serve(t, no(200))
 	w.URL = "http://127.0.0.1:1"
-	if _, err := w.Generate(context.Background(), upstream.Chat, request(), nil); !errors.Is(err, upstream.ErrUnavailable) {
+	if _, err := w.Generate(context.Background(), upstream.Chat, request(), nil, nil); !errors.Is(err, upstream.ErrUnavailable) {
 		t.Errorf("nobody listens: %v", err)
 	}
 }
@@ -124,12 +127,12 @@ func TestGuardEndsSilence(t *testing.T) {
 	}
 	w := serve(t, hang(""))
 	w.FirstByte = 20 * time.Millisecond
-	if _, err := w.Generate(context.Background(), upstream.Chat, request(), nil); !errors.Is(err, upstream.ErrFirstByte) || !errors.Is(err, upstream.ErrUnavailable) {
+	if _, err := w.Generate(context.Background(), upstream.Chat, request(), nil, nil); !errors.Is(err, upstream.ErrFirstByte) || !errors.Is(err, upstream.ErrUnavailable) {
 		t.Errorf("no first byte: %v", err)
 	}
 	w = serve(t, hang(tokenA))
 	w.Stall = 50 * time.Millisecond
-	if d, err := w.Generate(context.Background(), upstream.Chat, request(), nil); !errors.Is(err, upstream.ErrStall) || !errors.Is(err, upstream.ErrTruncated) || d.Text != "a" {
+	if d, err := w.Generate(context.Background(), upstream.Chat, request(), nil, nil); !errors.Is(err, upstream.ErrStall) || !errors.Is(err, upstream.ErrTruncated) || d.Text != "a" {
 		t.Errorf("stall: %v", err)
 	}
 }
@@ -143,7 +146,7 @@ func TestWhatTheWorkerIsAsked(t *testing.T) {
 	})
 	b := request()
 	before := string(b.JSON())
-	if _, err := w.Generate(context.Background(), upstream.Chat, b, http.Header{"X-Weir-Operation": {"op"}}); err != nil {
+	if _, err := w.Generate(context.Background(), upstream.Chat, b, http.Header{"X-Weir-Operation": {"op"}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if string(b.JSON()) != before {
@@ -161,9 +164,48 @@ func TestGenerateFromTheFakeEngine(t *testing.T) {
 	for _, kind := range []upstream.Kind{upstream.Chat, upstream.Text} {
 		b := request()
 		b.Set("prompt", "x")
-		d, err := w.Generate(context.Background(), kind, b, nil)
+		d, err := w.Generate(context.Background(), kind, b, nil, nil)
 		if err != nil || d.Text != "one two three" || !d.Signals.Usable || d.Usage.CompletionTokens == 0 {
 			t.Errorf("%s: %+v: %v", kind.Path(), d, err)
+		}
+	}
+}
+
+// A watch sees each piece as it comes and can end the generation.
+func TestWatch(t *testing.T) {
+	stop := errors.New("enough")
+	var seen []string
+	d, err := serve(t, say(tokenA+tokenB+bare+finish+usage+done)).Generate(context.Background(), upstream.Chat, request(), nil, func(p *upstream.Progress) error {
+		s := p.Signals()
+		seen = append(seen, fmt.Sprintf("%s %v %d", p.Text, p.LogProbs, s.Tokens))
+		if len(seen) == 2 {
+			return stop
+		}
+		return nil
+	})
+	if err != stop || d.Text != "ab" || d.Usage.CompletionTokens != 2 || !d.Counted {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if strings.Join(seen, ", ") != `"a" [-0.5] 1, "b" [-0.25] 2` {
+		t.Errorf("saw %q", seen)
+	}
+}
+
+func TestToolCalls(t *testing.T) {
+	delta := func(s string) string {
+		return `data: {"choices":[{"index":0,"delta":{"tool_calls":[` + s + `]}}]}` + "\n\n"
+	}
+	d, err := serve(t, say(delta(`{"index":0,"id":"c1","type":"function","function":{"name":"light","arguments":"{\"on\":"}}`)+
+		delta(`{"index":0,"function":{"arguments":"true}"}}`)+delta(`{"index":1,"id":"c2","function":{"name":"fan","arguments":"{}"}}`)+
+		`data: {"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`+"\n\n")).
+		Generate(context.Background(), upstream.Chat, request(), nil, nil)
+	want := []upstream.Call{{ID: "c1", Name: "light", Arguments: `{"on":true}`}, {ID: "c2", Name: "fan", Arguments: "{}"}}
+	if err != nil || !slices.Equal(d.Calls, want) || d.Finish != "tool_calls" {
+		t.Errorf("%+v, %v", d, err)
+	}
+	for _, bad := range []string{`{"index":3}`, `{"index":-1}`, `7`} {
+		if _, err := serve(t, say(delta(bad)+finish)).Generate(context.Background(), upstream.Chat, request(), nil, nil); !errors.Is(err, upstream.ErrTruncated) {
+			t.Errorf("%s: %v", bad, err)
 		}
 	}
 }
@@ -176,18 +218,20 @@ func FuzzGenerate(f *testing.F) {
 	w := serve(f, func(rw http.ResponseWriter, r *http.Request) { say(body)(rw, r) })
 	f.Fuzz(func(t *testing.T, s string) {
 		body = s
-		d, err := w.Generate(context.Background(), upstream.Chat, request(), nil)
+		var pieces []upstream.Piece
+		joined := []byte{}
+		d, err := w.Generate(context.Background(), upstream.Chat, request(), nil, func(p *upstream.Progress) error {
+			joined, _ = jsonscan.AppendText(joined, p.Text)
+			pieces = append(pieces, upstream.Piece{Logprobs: bytes.Clone(p.Logprobs)})
+			return nil
+		})
 		if err == nil && d.Finish == "" {
 			t.Error("an answer without an end is no error")
 		}
-		joined := ""
-		for _, p := range d.Pieces {
-			joined += p.Text
+		if !strings.HasPrefix(d.Text, string(joined)) || err == nil && string(joined) != d.Text {
+			t.Errorf("pieces %q make %q", joined, d.Text)
 		}
-		if joined != d.Text {
-			t.Errorf("pieces %q make %q", d.Text, joined)
-		}
-		if lp := d.Logprobs(upstream.Chat, true); !json.Valid(lp) || !strings.HasPrefix(string(lp), "{") {
+		if lp := upstream.JoinLogprobs(upstream.Chat, pieces); lp != nil && !json.Valid(lp) {
 			t.Errorf("log-probabilities %s", lp)
 		}
 	})

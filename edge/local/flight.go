@@ -1,0 +1,359 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/stream"
+	"github.com/weirhq/weir/edge/upstream"
+	"github.com/weirhq/weir/internal/jsonscan"
+	"github.com/weirhq/weir/tenants"
+)
+
+// errOvertaken ends the local generation when the cloud's answer has begun.
+var errOvertaken = errors.New("the cloud's answer has begun")
+
+// flight is a local answer on its way to the client. stream.Machine decides;
+// here is the acting. One goroutine owns it: of the request to the cloud, which
+// another makes, it sees what asking shows.
+type flight struct {
+	s      *Server
+	c      *call
+	out    *output
+	ctx    context.Context
+	m      *stream.Machine
+	window *stream.Window
+	frames frames
+	why    cascade.Reason          // where nothing is judged
+	keep   bool                    // shown is kept: the cloud may go on after it
+	stop   context.CancelCauseFunc // ends the local generation
+
+	began time.Time        // of the first token
+	held  []upstream.Piece // copies that lie in arena
+	arena []byte
+	shown []byte
+
+	early   bool // what was shown before the end was judged good by then
+	decided bool // the verdict that counts has been adopted
+	lost    bool // the local generation failed
+	asked   *asking
+	cloud   error // why the cloud did not answer
+	end     *stream.End
+}
+
+// newFlight prepares a local answer. why is its reason where it is not judged.
+func (s *Server) newFlight(ctx context.Context, c *call, out *output, why cascade.Reason) *flight {
+	handoff, can := c.settings().Handoff, s.cloudContinues(c)
+	f := &flight{s: s, c: c, out: out, ctx: ctx, why: why, keep: handoff == stream.HandoffContinue && can, frames: frames{c: c, out: out}}
+	f.m = stream.NewMachine(stream.Options{
+		Judge: c.plan.Judge, Reason: why, Cloud: c.plan.Second() == cascade.TierCloud, Handoff: handoff, CanContinue: can,
+	})
+	f.frames.speaks(s.opt.Model)
+	o := s.windowOf(c)
+	if f.window = stream.NewWindow(o); o.Off() {
+		f.early = true
+		f.m.Window(cascade.Verdict{Reason: cascade.ReasonConfident})
+	}
+	return f
+}
+
+// run generates the answer and sends it, or lets the request over.
+func (f *flight) run() error {
+	ctx, stop := context.WithCancelCause(f.ctx)
+	f.stop = stop
+	defer stop(nil)
+	defer f.dropCloud()
+	if err := f.land(f.s.generate(ctx, f.c, f.watch)); err != nil {
+		return err
+	}
+	for f.end == nil {
+		reply, err := f.asked.wait(f.c)
+		if err == nil {
+			return f.handOver(reply)
+		}
+		if gone := f.s.gone(f.ctx); gone != nil {
+			f.record(tenants.OutcomeClientCancelled, "")
+			return gone
+		}
+		if err := f.loseCloud(err); err != nil {
+			return err
+		}
+	}
+	return f.finish()
+}
+
+// watch acts on a piece of the answer as it comes.
+func (f *flight) watch(p *upstream.Progress) error {
+	if f.began.IsZero() {
+		f.began = f.s.opt.Now()
+	}
+	if p.Calls != nil {
+		f.m.Tool(true)
+	}
+	alarm := false
+	for _, lp := range p.LogProbs {
+		alarm = f.window.Token(lp) || alarm
+	}
+	if len(p.LogProbs) == 0 {
+		f.window.Token(math.NaN())
+	}
+	if err := f.pass(&p.Piece); err != nil {
+		return err
+	}
+	switch {
+	case f.m.Undecided():
+		return f.weigh(p, alarm)
+	case alarm && f.m.Watched():
+		if v := f.c.judgeBeginning(f.s, p); v.Escalate {
+			return f.decide(p, v, f.m.Doubt)
+		}
+	case f.asked != nil:
+		return f.look()
+	}
+	return nil
+}
+
+// weigh judges the text held back when the window is over. An alarm before
+// that counts only if the rule agrees.
+func (f *flight) weigh(p *upstream.Progress, alarm bool) error {
+	over := f.window.Over(f.s.opt.Now().Sub(f.began))
+	if !over && !alarm {
+		return nil
+	}
+	v := f.c.judgeBeginning(f.s, p)
+	if !over && !v.Escalate {
+		return nil
+	}
+	f.early = !v.Escalate
+	return f.decide(p, v, f.m.Window)
+}
+
+func (f *flight) decide(p *upstream.Progress, v cascade.Verdict, step func(cascade.Verdict) stream.Output) error {
+	if v.Escalate {
+		f.c.draft = p.Snapshot()
+	}
+	f.decided = true
+	f.c.adopt(v)
+	return f.act(step(v))
+}
+
+// look sees whether the cloud has failed meanwhile. That it has begun ends the
+// generation by itself.
+func (f *flight) look() error {
+	select {
+	case <-f.asked.came:
+		if f.asked.reply == nil {
+			_, err := f.asked.wait(f.c)
+			return f.loseCloud(err)
+		}
+	default:
+	}
+	return nil
+}
+
+func (f *flight) loseCloud(err error) error {
+	f.asked, f.cloud = nil, err
+	return f.act(f.m.CloudFail(fallbackReason(f.ctx, err)))
+}
+
+// land takes the end of the generation.
+func (f *flight) land(err error) error {
+	c := f.c
+	switch {
+	case err == nil:
+		return f.act(f.judged())
+	case errors.Is(err, errOvertaken):
+		return nil
+	}
+	why, ok := f.s.mayMove(c, err)
+	if !ok {
+		return err
+	}
+	f.lost = true
+	if len(f.shown) > 0 {
+		c.draft = c.partial
+	}
+	if failed := f.act(f.m.EdgeFail(why)); failed != nil {
+		return failed
+	}
+	if f.end != nil && f.cloud == nil {
+		return err
+	}
+	return nil
+}
+
+// judged judges the whole answer. Where text was shown already, or the cloud
+// asked, the earlier verdict is the one that counts.
+func (f *flight) judged() stream.Output {
+	c := f.c
+	v := c.judgeWhole(f.s)
+	out := f.m.EdgeEnd(v)
+	switch {
+	case f.early && out.Ask == stream.AskNone:
+		kept := v
+		kept.Escalate, kept.Wanted, kept.Reason = false, false, out.End.Reason
+		c.adopt(kept)
+	case !f.decided || f.early:
+		c.adopt(v)
+	}
+	return out
+}
+
+// act does what the machine says.
+func (f *flight) act(out stream.Output) error {
+	if out.StopCloud {
+		f.dropCloud()
+	}
+	if out.StopEdge {
+		f.stop(errOvertaken)
+	}
+	if out.Done {
+		f.conclude(out.End)
+	}
+	if err := f.flush(out); err != nil {
+		return err
+	}
+	if out.Ask == stream.AskNone {
+		return nil
+	}
+	asked, err := f.s.startAsking(f.ctx, f.c, out.Ask, out.Reason, f.shown, func() { f.stop(errOvertaken) })
+	if err != nil {
+		return f.loseCloud(err)
+	}
+	f.asked = asked
+	return nil
+}
+
+// flush shows or forgets what is held. A whole answer is sent at its end; of it
+// only log-probabilities are held.
+func (f *flight) flush(out stream.Output) error {
+	if out.Flush && f.out.stream {
+		for i := range f.held {
+			if err := f.emit(&f.held[i]); err != nil {
+				return err
+			}
+		}
+	}
+	if out.Drop || out.Flush && f.out.stream {
+		f.held, f.arena = nil, nil
+	}
+	return nil
+}
+
+// pass sends a piece or holds it back.
+func (f *flight) pass(p *upstream.Piece) error {
+	shows := f.m.Text()
+	switch {
+	case shows && f.out.stream:
+		return f.emit(p)
+	case f.out.stream || f.c.req.Logprobs:
+		f.held = append(f.held, upstream.Piece{Text: f.copy(p.Text), Calls: f.copy(p.Calls), Logprobs: f.copy(p.Logprobs)})
+	}
+	return nil
+}
+
+func (f *flight) copy(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	at := len(f.arena)
+	f.arena = append(f.arena, b...)
+	return f.arena[at:len(f.arena):len(f.arena)]
+}
+
+// emit sends a piece. Before the first one the result is completed as far as
+// it is known.
+func (f *flight) emit(p *upstream.Piece) error {
+	if f.c.first == 0 {
+		f.seal()
+	}
+	if f.keep {
+		f.shown, _ = jsonscan.AppendText(f.shown, p.Text) // a tool call adds no text
+	}
+	return f.frames.piece(p)
+}
+
+// seal completes the result before the first piece. Of an answer that goes on
+// the tier is known, and the reason where nothing is judged.
+func (f *flight) seal() {
+	c := f.c
+	if f.end == nil {
+		c.result.Tier, c.result.Model, c.result.Attempts = cascade.TierEdge, f.s.opt.Model, c.edgeRuns+c.cloudSends
+		if !c.plan.Judge {
+			c.result.Reason = f.why
+		}
+	}
+	f.s.seal(c, f.out, f.end == nil && f.s.edgePriced(c), nil)
+}
+
+// conclude notes how the machine ended the answer.
+func (f *flight) conclude(end stream.End) {
+	f.end = &end
+	if end.Failed {
+		return
+	}
+	c := f.c
+	f.record(tenants.OutcomeOK, end.Reason)
+	c.usage = c.draft.Usage
+	c.result.Tier, c.result.Model, c.result.Reason = cascade.TierEdge, f.s.opt.Model, end.Reason
+	c.result.CostUSD, c.result.Attempts = f.s.edgeCost(c), c.edgeRuns+c.cloudSends
+}
+
+// record writes the row of the local attempt, if that did not fail: then it has
+// one.
+func (f *flight) record(o tenants.Outcome, why cascade.Reason) {
+	if !f.lost {
+		f.s.record(f.c, o, why)
+	}
+}
+
+// finish sends the end of the edge's answer.
+func (f *flight) finish() error {
+	c := f.c
+	if f.end.Failed {
+		return f.s.cloudFailure(f.ctx, c, f.end.Reason, f.cloud)
+	}
+	if c.first == 0 {
+		f.seal()
+	}
+	c.result.EdgeTokens = c.draft.Usage.CompletionTokens
+	if f.out.stream {
+		return f.frames.end(c.draft.Finish, &c.draft.Usage, &c.result)
+	}
+	var probs []byte
+	if c.req.Logprobs {
+		probs = upstream.JoinLogprobs(c.kind, f.held)
+	}
+	return f.out.json(c.whole(f.s.opt.Model, probs))
+}
+
+// handOver sends the cloud's answer, alone or after what was shown.
+func (f *flight) handOver(r *cloudReply) error {
+	kind := f.asked.kind
+	f.asked = nil
+	out := f.m.CloudBegin()
+	f.record(tenants.OutcomeEscalated, out.Reason)
+	if err := f.act(out); err != nil {
+		r.close()
+		return err
+	}
+	if kind == stream.AskRestart {
+		return f.s.relay(f.ctx, f.c, f.out, r, out.Reason)
+	}
+	f.c.result.HandoffToken = f.c.draft.Usage.CompletionTokens
+	if err := f.goOn(r, kind, out.Reason); err != nil {
+		return f.s.broken(f.ctx, f.c, r, err)
+	}
+	return nil
+}
+
+// dropCloud ends a request to the cloud whose answer nobody needs.
+func (f *flight) dropCloud() {
+	if f.asked != nil {
+		f.asked.drop()
+		f.asked = nil
+	}
+}

@@ -1,0 +1,94 @@
+package local
+
+import (
+	"strings"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/stream"
+	"github.com/weirhq/weir/edge/upstream"
+	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/tenants"
+)
+
+// judgeWhole is the verdict on the finished local answer. Where the plan judges
+// nothing it keeps the answer and still tells the confidence.
+func (c *call) judgeWhole(s *Server) cascade.Verdict {
+	c.refresh(s)
+	a := cascade.Answer{
+		Signals: c.draft.Signals,
+		Failed:  c.draft.Finish == openai.FinishStop && strings.TrimSpace(c.draft.Text) == "",
+	}
+	v := cascade.After(&c.ask, &a, s.calibration(), &c.policy, &c.node)
+	if !c.plan.Judge {
+		v.Escalate, v.Reason = false, c.plan.Reason
+	}
+	return v
+}
+
+// judgeBeginning is the verdict on an answer that goes on.
+func (c *call) judgeBeginning(s *Server, p *upstream.Progress) cascade.Verdict {
+	c.refresh(s)
+	signals := p.Signals()
+	pe, known := s.calibration().PrefixProbability(&signals)
+	return cascade.Judge(&c.ask, pe, known, false, &c.policy, &c.node)
+}
+
+// refresh brings what a verdict depends on up to now.
+func (c *call) refresh(s *Server) {
+	c.ask.Remaining = c.remaining(s.opt.Now())
+	c.node.Budget, c.node.Budgeted = c.rules.Budget()
+	if c.rules != nil {
+		c.policy = c.rules.Policy(s.costs(c))
+	}
+}
+
+// adopt makes v the verdict that counts.
+func (c *call) adopt(v cascade.Verdict) {
+	c.verdict, c.judged = v, true
+	if c.result.Confidence = nil; v.Known {
+		p := v.Confidence
+		c.result.Confidence = &p
+	}
+}
+
+// calibration returns the calibration if it was made for the model that runs.
+func (s *Server) calibration() *cascade.Calibration {
+	health, _ := s.opt.Worker.Health()
+	if s.opt.Calibration == nil || s.opt.Calibration.Bind(health.Fingerprint.Weights) != nil {
+		return nil
+	}
+	return s.opt.Calibration
+}
+
+// windowOf is the hold-back window: the tenant's, or the model's own. Without a
+// calibration for beginnings an answer is held until it is whole.
+func (s *Server) windowOf(c *call) stream.WindowOptions {
+	cal := s.calibration()
+	if cal == nil || cal.Prefix == nil {
+		return stream.WindowOptions{Whole: true}
+	}
+	o := stream.WindowOptions{Tokens: cal.Prefix.Tokens, Wait: cal.Prefix.Wait(), Mean: cal.Prefix.PhiMean, SD: cal.Prefix.PhiSD}
+	if w := c.settings().Window; w != nil {
+		o.Tokens, o.Wait = w.Tokens, w.Wait()
+	}
+	return o.ForRequest(c.req.Stream, c.ask.MaxTokens)
+}
+
+// cloudContinues reports whether the model that an escalation names declares
+// that it can go on with a begun answer.
+func (s *Server) cloudContinues(c *call) bool {
+	if c.view == nil {
+		return false
+	}
+	m := c.view.Model(c.escalationModel(s))
+	return m != nil && m.Continues
+}
+
+// edgePriced reports whether the edge's tokens cost something.
+func (s *Server) edgePriced(c *call) bool {
+	if c.view == nil {
+		return false
+	}
+	p, ok := c.view.Prices.At(tenants.Edge, s.opt.Model, s.opt.Now())
+	return ok && (p.Input != 0 || p.Output != 0)
+}
