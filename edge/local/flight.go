@@ -132,10 +132,7 @@ func (f *flight) weigh(p *upstream.Progress, alarm bool) error {
 }
 
 func (f *flight) decide(p *upstream.Progress, v cascade.Verdict, step func(cascade.Verdict) stream.Output) error {
-	if v.Escalate {
-		f.c.draft = p.Snapshot()
-	}
-	f.decided = true
+	f.c.draft, f.decided = p.Snapshot(), true
 	f.c.adopt(v)
 	return f.act(step(v))
 }
@@ -173,7 +170,7 @@ func (f *flight) land(err error) error {
 		return err
 	}
 	f.lost = true
-	if len(f.shown) > 0 {
+	if f.decided || len(f.shown) > 0 {
 		c.draft = c.partial
 	}
 	if failed := f.act(f.m.EdgeFail(why)); failed != nil {

@@ -178,8 +178,18 @@ func (n *node) poll() {
 // abandon sends a request and leaves as soon as when holds.
 func (n *node) abandon(when func() bool) {
 	n.t.Helper()
+	n.abandonBody("", when)
+}
+
+func (n *node) abandonStream(when func() bool) {
+	n.t.Helper()
+	n.abandonBody(`,"stream":true`, when)
+}
+
+func (n *node) abandonBody(extra string, when func() bool) {
+	n.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.url+"/v1/chat/completions", strings.NewReader(`{"model":"auto",`+hello+`}`))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.url+"/v1/chat/completions", strings.NewReader(`{"model":"auto",`+hello+extra+`}`))
 	if err != nil {
 		n.t.Fatal(err)
 	}

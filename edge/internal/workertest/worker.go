@@ -20,13 +20,16 @@ const Fingerprint = "weights-1"
 
 // Reply is how the worker answers one request.
 type Reply struct {
-	Text    string // sent a word at a time
-	Logprob float64
+	Text    string        // sent a word at a time
+	Logprob float64       // of each word and of the end token
+	Unsure  int           // other than 0: words from this one on have log-probability -2
 	NoProbs bool          // leave log-probabilities out
 	Status  int           // other than 0: an error answer
 	Code    string        // its code
 	CutAt   int           // cut the connection after so many words; 0 never
 	Gate    chan struct{} // when set, waits for it before the first byte
+	GateAt  int           // or before this word
+	Calls   string        // JSON list of tool calls, sent before the text's end
 }
 
 // Worker is a running test worker.
@@ -93,22 +96,32 @@ func (w *Worker) serveModel(rw http.ResponseWriter, r *http.Request) {
 	w.seen, w.head = append(w.seen, body), append(w.head, r.Header.Clone())
 	reply := w.reply
 	w.mu.Unlock()
-	if reply.Gate != nil {
-		select {
-		case <-reply.Gate:
-		case <-r.Context().Done():
-			return
-		}
+	if reply.GateAt == 0 && !reply.wait(r) {
+		return
 	}
 	if reply.Status != 0 {
 		(&openai.Error{Status: reply.Status, Type: openai.TypeInvalidRequest, Code: reply.Code, Param: "messages", Message: "the worker says no"}).Write(rw, nil)
 		return
 	}
 	rw.Header().Set("Content-Type", "text/event-stream")
-	stream(rw, strings.HasSuffix(r.URL.Path, "chat/completions"), reply)
+	stream(rw, r, reply)
 }
 
-func stream(rw http.ResponseWriter, chat bool, reply Reply) {
+// wait waits for the gate; it reports false when the client has left.
+func (r *Reply) wait(req *http.Request) bool {
+	if r.Gate == nil {
+		return true
+	}
+	select {
+	case <-r.Gate:
+		return true
+	case <-req.Context().Done():
+		return false
+	}
+}
+
+func stream(rw http.ResponseWriter, r *http.Request, reply Reply) {
+	chat := strings.HasSuffix(r.URL.Path, "chat/completions")
 	send := func(format string, a ...any) {
 		fmt.Fprintf(rw, "data: "+format+"\n\n", a...)
 		_ = http.NewResponseController(rw).Flush()
@@ -121,14 +134,22 @@ func stream(rw http.ResponseWriter, chat bool, reply Reply) {
 		if reply.CutAt > 0 && i == reply.CutAt {
 			panic(http.ErrAbortHandler)
 		}
+		if reply.GateAt > 0 && i == reply.GateAt && !reply.wait(r) {
+			return
+		}
 		token := word
 		if i == len(words) {
 			token = "</s>"
 		}
 		send(`{"id":"w","object":"x","created":1,"model":"hub-edge","choices":[{"index":0,%s,"logprobs":%s,"finish_reason":null}]}`,
-			piece(chat, word), probs(chat, token, reply))
+			piece(chat, word), probs(chat, token, reply, i))
 	}
-	send(`{"id":"w","object":"x","created":1,"model":"hub-edge","choices":[{"index":0,%s,"logprobs":null,"finish_reason":"stop"}]}`, piece(chat, ""))
+	finish := "stop"
+	if reply.Calls != "" {
+		finish = "tool_calls"
+		send(`{"id":"w","object":"x","created":1,"model":"hub-edge","choices":[{"index":0,"delta":{"tool_calls":%s},"logprobs":null,"finish_reason":null}]}`, reply.Calls)
+	}
+	send(`{"id":"w","object":"x","created":1,"model":"hub-edge","choices":[{"index":0,%s,"logprobs":null,"finish_reason":%q}]}`, piece(chat, ""), finish)
 	send(`{"id":"w","object":"x","created":1,"model":"hub-edge","choices":[],"usage":{"prompt_tokens":7,"completion_tokens":%d,"total_tokens":%d}}`,
 		len(words)+1, len(words)+8)
 	send("[DONE]")
@@ -142,13 +163,17 @@ func piece(chat bool, word string) string {
 	return `"text":` + string(q)
 }
 
-func probs(chat bool, token string, r Reply) string {
+func probs(chat bool, token string, r Reply, i int) string {
 	if r.NoProbs {
 		return "null"
 	}
+	lp := r.Logprob
+	if r.Unsure > 0 && i >= r.Unsure {
+		lp = -2
+	}
 	q, _ := json.Marshal(token)
 	if chat {
-		return fmt.Sprintf(`{"content":[{"token":%s,"logprob":%g,"bytes":[],"top_logprobs":[]}],"refusal":null}`, q, r.Logprob)
+		return fmt.Sprintf(`{"content":[{"token":%s,"logprob":%g,"bytes":[],"top_logprobs":[]}],"refusal":null}`, q, lp)
 	}
-	return fmt.Sprintf(`{"tokens":[%s],"token_logprobs":[%g],"top_logprobs":[{}],"text_offset":[0]}`, q, r.Logprob)
+	return fmt.Sprintf(`{"tokens":[%s],"token_logprobs":[%g],"top_logprobs":[{}],"text_offset":[0]}`, q, lp)
 }
