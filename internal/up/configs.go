@@ -31,7 +31,7 @@ func threads() int { return max(1, runtime.NumCPU()/runners) }
 type section map[string]any
 
 // writeConfigs writes the children's configuration files.
-func (l layout) writeConfigs(libDir string) error {
+func (l layout) writeConfigs(libDir, runner string) error {
 	files := map[string]section{
 		"cloud": {"cloud": section{
 			"listen": l.addr(portCloud), "tls_listen": l.addr(portCloudTLS), "ops_listen": l.addr(portCloudOps),
@@ -45,8 +45,8 @@ func (l layout) writeConfigs(libDir string) error {
 				"auto":     section{"pool": cloudModel},
 			},
 		}},
-		prefillName: l.worker(prefillName, "prefill", portPrefill, libDir),
-		decodeName:  l.worker(decodeName, "decode", portDecode, libDir),
+		prefillName: l.worker(prefillName, "prefill", portPrefill, libDir, runner),
+		decodeName:  l.worker(decodeName, "decode", portDecode, libDir, runner),
 		"edge": {"edge": section{
 			"listen": l.addr(portEdge), "ops_listen": l.addr(portEdgeOps), "data_dir": l.path("edge"),
 			"cloud_url": "https://" + l.addr(portCloudTLS), "join_token_file": l.joinToken(),
@@ -67,10 +67,12 @@ func (l layout) writeConfigs(libDir string) error {
 
 func (l layout) joinToken() string { return l.path("edge", "join-token") }
 
-func (l layout) worker(name, role string, port int, libDir string) section {
+// worker configures a cloud worker. Both get one runner, because runners do not
+// read each other's KV.
+func (l layout) worker(name, role string, port int, libDir, runner string) section {
 	certs := l.path("secrets", name)
 	return section{"worker": section{
-		"name": name, "model": cloudModel, "role": role, "max_seqs": maxSeqs, "listen": l.addr(port), "threads": threads(), "lib": libDir, "drain": drain,
+		"name": name, "model": cloudModel, "role": role, "runner": runner, "max_seqs": maxSeqs, "listen": l.addr(port), "threads": threads(), "lib": libDir, "drain": drain,
 		"tls_cert": certs + "/" + pki.CertFile, "tls_key": certs + "/" + pki.KeyFile, "tls_ca": certs + "/" + pki.CAFile,
 	}}
 }

@@ -20,7 +20,9 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/llama"
+	"github.com/weirhq/weir/engine/worker"
 	"github.com/weirhq/weir/internal/cli"
 	"github.com/weirhq/weir/internal/client"
 	"github.com/weirhq/weir/internal/proc"
@@ -43,6 +45,7 @@ func Command() cli.Command {
 type options struct {
 	readyFile   string
 	lib         string
+	runner      string // of the cloud workers, see weir worker --runner
 	databaseURL string // your own Postgres; "" starts a private cluster
 	verbose     bool
 }
@@ -54,6 +57,7 @@ func run(ctx context.Context, env cli.Env, args []string) error {
 	base := fs.Int("listen-base", DefaultBase, "first of 16 ports on 127.0.0.1")
 	fs.StringVar(&o.readyFile, "ready-file", "", "write the URLs and keys there (mode 0600) once all is ready")
 	fs.StringVar(&o.lib, "lib", "", "folder of llama.cpp's libraries (default: where 'weir engine install' puts them)")
+	fs.StringVar(&o.runner, "runner", "auto", "what computes hub-cloud on both cloud workers: auto, llama or moe")
 	urlFile := fs.String("database-url-file", "", "file with the URL of your own Postgres (or WEIR_DATABASE_URL); default: a private cluster")
 	fs.BoolVarP(&o.verbose, "verbose", "v", false, "log the supervisor's own steps")
 	if err := cli.ParseFlags(env, fs, usage, args); err != nil {
@@ -61,6 +65,9 @@ func run(ctx context.Context, env cli.Env, args []string) error {
 	}
 	if fs.NArg() > 0 {
 		return cli.Usagef("up takes no arguments, got %q", fs.Arg(0))
+	}
+	if !slices.Contains(worker.Runners, o.runner) {
+		return cli.Usagef("--runner: %q is not one of %s", o.runner, strings.Join(worker.Runners, ", "))
 	}
 	if *data == "" {
 		dir, err := DefaultData(env.Getenv)
@@ -155,7 +162,7 @@ func (s *supervisor) startAll(ctx context.Context) (client.Ready, error) {
 	if err := s.issueCertificates(); err != nil {
 		return none, err
 	}
-	if err := s.writeConfigs(libDir); err != nil {
+	if err := s.writeConfigs(libDir, s.runner); err != nil {
 		return none, err
 	}
 	s.step("data in %s, %d thread(s) for each of %d runners", s.data, threads(), runners)
@@ -174,10 +181,11 @@ func (s *supervisor) startAll(ctx context.Context) (client.Ready, error) {
 		return none, err
 	}
 	for name, port := range map[string]int{prefillName: portPrefill, decodeName: portDecode} {
-		if err := workers[name].waitReady(ctx, s.url(port)+"/health", anyBody); err != nil {
+		var runner string
+		if err := workers[name].waitReady(ctx, s.url(port)+"/health", tellsRunner(&runner)); err != nil {
 			return none, err
 		}
-		s.step("worker %s serves %s on %s", name, cloudModel, s.addr(port))
+		s.step("worker %s serves %s on %s, computed by %s", name, cloudModel, s.addr(port), runner)
 	}
 	if err := cloud.waitReady(ctx, s.url(portCloudOps)+"/readyz", seesAllInstances); err != nil {
 		return none, err
@@ -196,6 +204,18 @@ func (s *supervisor) startAll(ctx context.Context) (client.Ready, error) {
 	}
 	s.step("edge node on %s serves %s", s.addr(portEdge), edgeModel)
 	return ready, nil
+}
+
+// tellsRunner accepts a worker's /health and notes what computes its model.
+func tellsRunner(name *string) func(body []byte) bool {
+	return func(body []byte) bool {
+		var h struct {
+			Fingerprint engine.Fingerprint `json:"fingerprint"`
+		}
+		err := json.Unmarshal(body, &h)
+		*name = h.Fingerprint.Runner
+		return err == nil
+	}
 }
 
 // seesAllInstances accepts the cloud's /readyz once its probes have found both
