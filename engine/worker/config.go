@@ -7,12 +7,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/engine/worker/api"
 	"github.com/weirhq/weir/internal/loopback"
 )
 
-// Roles that a worker may have. Any worker serves any request; the role is
-// what a gateway routes by.
-var Roles = []string{"mixed", "prefill", "decode"}
+// Values of a switch.
+const (
+	on  = "on"
+	off = "off"
+)
 
 // Config is section "worker" of the configuration.
 type Config struct {
@@ -27,6 +30,10 @@ type Config struct {
 	MaxSeqs         int           `yaml:"max_seqs" default:"32" usage:"most requests computed at a time, at most 256"`
 	MaxBatch        int           `yaml:"max_batch" default:"512" usage:"most tokens in one step"`
 	KVTokens        int           `yaml:"kv_tokens" usage:"size of the KV cache in tokens (default: max-seqs times ctx, at most 32768 or one ctx)"`
+	PrefixCache     string        `yaml:"prefix_cache" default:"on" usage:"on: keep the KV of requests for those that begin alike; off"`
+	Chunk           int           `yaml:"chunk" default:"256" usage:"most prompt tokens in a step in which others generate (0: max-batch): bounds how long a prompt delays them"`
+	Headroom        int           `yaml:"headroom" default:"256" usage:"tokens of output that must fit into the KV cache before one more request is admitted (0: its whole output)"`
+	CostModel       string        `yaml:"cost_model" usage:"file written by 'weir worker bench', told to gateways"`
 	Lib             string        `yaml:"lib" usage:"folder of llama.cpp's libraries (default: where 'weir engine install' puts them)"`
 	CacheDir        string        `yaml:"cache_dir" usage:"folder where bundled models are unpacked"`
 	TLSCert         string        `yaml:"tls_cert" usage:"PEM certificate of this worker, role worker"`
@@ -56,18 +63,20 @@ func (c *Config) Validate() error {
 	switch {
 	case c.Model == "":
 		return errors.New("model is missing: give --model FILE, hub-edge or hub-cloud")
-	case !slices.Contains(Roles, c.Role):
+	case !slices.Contains(api.Roles, c.Role):
 		return fmt.Errorf("role: %q is not mixed, prefill or decode", c.Role)
 	case !slices.Contains(Runners, c.Runner):
 		return fmt.Errorf("runner: %q is not auto, llama or moe", c.Runner)
+	case c.PrefixCache != on && c.PrefixCache != off:
+		return fmt.Errorf("prefix_cache: %q is not on or off", c.PrefixCache)
 	case certs != 0 && certs != 3:
 		return errors.New("tls_cert, tls_key and tls_ca go together: give all three or none")
 	case certs == 0 && !loopback.Host(host):
 		return fmt.Errorf("listen: %s is not a loopback address: tls_cert, tls_key and tls_ca are needed there ('weir pki issue' makes them)", c.Listen)
 	case c.AdvertiseHost == "" && certs == 3 && unspecified(host):
 		return fmt.Errorf("advertise_host is needed when listening on all addresses (%s)", c.Listen)
-	case c.Threads < 0 || c.Context < 0 || c.MaxSeqs < 1 || c.MaxBatch < c.MaxSeqs || c.KVTokens < 0 || c.KVExportBytes < 0 || c.KVImportBytes < 0:
-		return errors.New("threads, ctx, kv_tokens, kv_export_bytes and kv_import_bytes must not be negative, max_seqs from 1, max_batch from max_seqs")
+	case c.Threads < 0 || c.Context < 0 || c.MaxSeqs < 1 || c.MaxBatch < c.MaxSeqs || c.KVTokens < 0 || c.KVExportBytes < 0 || c.KVImportBytes < 0 || c.Chunk < 0 || c.Headroom < 0:
+		return errors.New("threads, ctx, kv_tokens, kv_export_bytes, kv_import_bytes, chunk and headroom must not be negative, max_seqs from 1, max_batch from max_seqs")
 	}
 	return c.Experts.validate()
 }

@@ -25,11 +25,13 @@ type balanced interface {
 // experts serves /instance/v1/experts. GET gives ExpertsView; POST takes
 // ExpertsOrder and gives ExpertsAnswer. A runner without experts answers 404
 // with code no_experts.
-type experts struct {
+type experts struct{ now atomic.Pointer[asked] } // nil while loading
+
+// asked is what the handler answers from.
+type asked struct {
 	id     api.Identity
 	model  string
-	runner atomic.Pointer[balanced] // nil: none
-	loaded atomic.Bool
+	runner balanced // nil: no experts
 }
 
 // ExpertsView is the answer to GET /instance/v1/experts.
@@ -60,12 +62,12 @@ type ExpertsAnswer struct {
 
 // ready makes the handler answer for a loaded model.
 func (e *experts) ready(id api.Identity, r engine.Runner, m *metrics.Set) {
-	e.id, e.model = id, r.Info().Name
+	now := &asked{id: id, model: r.Info().Name}
 	if b, ok := r.(balanced); ok && b.Experts().Experts > 0 {
-		e.runner.Store(&b)
+		now.runner = b
 		m.Register(expertsCollector{b})
 	}
-	e.loaded.Store(true)
+	e.now.Store(now)
 }
 
 func (e *experts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -79,19 +81,20 @@ func (e *experts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (e *experts) answer(r *http.Request) (any, error) {
-	if !e.loaded.Load() {
+	now := e.now.Load()
+	if now == nil {
 		return nil, openai.Unavailable("worker_loading", 0, "this worker is loading its model")
 	}
-	b := e.runner.Load()
+	b := now.runner
 	if b == nil {
 		return nil, &openai.Error{Status: http.StatusNotFound, Type: openai.TypeNotFound, Code: "no_experts", NoRetry: true,
 			Message: "this worker balances no experts: its model is dense or its runner is not moe (--runner moe)"}
 	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
-		return ExpertsView{e.id.Name, e.id.Epoch, e.id.Role, e.model, (*b).Experts()}, nil
+		return ExpertsView{now.id.Name, now.id.Epoch, now.id.Role, now.model, b.Experts()}, nil
 	case http.MethodPost:
-		return order(r, *b)
+		return order(r, b)
 	}
 	return nil, &openai.Error{Status: http.StatusMethodNotAllowed, Type: openai.TypeInvalidRequest, Code: "method_not_allowed",
 		Message: "use GET or POST", NoRetry: true}

@@ -44,7 +44,7 @@ func start(t testing.TB, c worker.Config, load func() (engine.Runner, error)) *r
 		c.Drain = time.Second
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ready, done := make(chan worker.Ready, 1), make(chan error, 1)
+	ready, done := make(chan worker.Ready, 16), make(chan error, 1)
 	go func() {
 		done <- worker.Run(ctx, worker.Options{Config: c, Log: logger(t), Load: load, OnReady: func(r worker.Ready) { ready <- r }})
 	}()

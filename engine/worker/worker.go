@@ -1,7 +1,8 @@
 // Package worker is the process that serves one model: HTTP surface
 // (engine/worker/api), step loop (engine/worker/loop) and KV hand-off
-// (engine/worker/handoff) around an engine.Runner. A crash of the runner ends
-// the process; whoever started it starts it again.
+// (engine/worker/handoff) around an engine.Runner. A runner that panics or keeps
+// failing is loaded anew, with growing pauses. A crash of llama.cpp itself, which
+// runs in this process, ends the process; whoever started it starts it again.
 package worker
 
 import (
@@ -21,9 +22,11 @@ import (
 
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/worker/api"
+	"github.com/weirhq/weir/engine/worker/cost"
 	"github.com/weirhq/weir/engine/worker/handoff"
 	"github.com/weirhq/weir/engine/worker/loop"
 	"github.com/weirhq/weir/engine/worker/metrics"
+	"github.com/weirhq/weir/engine/worker/state"
 	"github.com/weirhq/weir/internal/loopback"
 	"github.com/weirhq/weir/internal/pki"
 )
@@ -38,7 +41,7 @@ type Options struct {
 	Tracer trace.Tracer // nil records nothing
 	// Load gives the model. It runs while the worker already answers /health.
 	Load func() (engine.Runner, error)
-	// OnReady, when set, is told when the worker generates.
+	// OnReady, when set, is told each time the worker begins to generate.
 	OnReady func(Ready)
 }
 
@@ -61,6 +64,7 @@ type instance struct {
 	api    *api.Server
 	http   *http.Server
 	store  *handoff.Store
+	cost   *cost.Model
 
 	experts experts
 }
@@ -71,6 +75,12 @@ type tlsPools struct{ http, kvServer, kvClient *tls.Config }
 // the worker cannot start or its model keeps failing.
 func Run(ctx context.Context, o Options) error {
 	w := &instance{o: o, log: o.Log}
+	if path := o.Config.CostModel; path != "" {
+		var err error
+		if w.cost, err = cost.Read(path); err != nil {
+			return err
+		}
+	}
 	if err := w.listen(); err != nil {
 		return err
 	}
@@ -88,12 +98,7 @@ func Run(ctx context.Context, o Options) error {
 		_ = w.http.Close()
 		<-served
 	}()
-	runner, err := w.load(ctx)
-	if runner == nil || err != nil {
-		return err
-	}
-	defer runner.Close()
-	return w.run(ctx, runner, served)
+	return w.live(ctx, served)
 }
 
 // listen takes the sockets and reads the certificates, so that what an operator
@@ -107,14 +112,14 @@ func (w *instance) listen() error {
 	}
 	var err error
 	if w.tcp, err = net.Listen("tcp", c.Listen); err != nil {
-		return fmt.Errorf("worker cannot listen: %w", err)
+		return fmt.Errorf("cannot listen: %w", err)
 	}
 	host, _, _ := net.SplitHostPort(c.Listen) // Validate has checked it
 	port := w.tcp.Addr().(*net.TCPAddr).Port
 	if c.certificates() {
-		if w.udp, err = net.ListenPacket("udp", net.JoinHostPort(host, strconv.Itoa(port))); err != nil {
+		if err := w.listenKV(); err != nil {
 			w.closeSockets()
-			return fmt.Errorf("worker cannot listen for KV hand-offs: %w", err)
+			return err
 		}
 	}
 	if !loopback.Host(host) {
@@ -123,6 +128,20 @@ func (w *instance) listen() error {
 	w.id = api.Identity{Name: c.Name, Epoch: uuid.NewString(), Role: c.Role}
 	if w.id.Name == "" {
 		w.id.Name = c.Role + "-" + strconv.Itoa(port)
+	}
+	return nil
+}
+
+// listenKV takes the UDP port of the same number as the API's, unless it has it.
+func (w *instance) listenKV() error {
+	if w.udp != nil {
+		return nil
+	}
+	host, _, _ := net.SplitHostPort(w.o.Config.Listen)
+	port := w.tcp.Addr().(*net.TCPAddr).Port
+	var err error
+	if w.udp, err = net.ListenPacket("udp", net.JoinHostPort(host, strconv.Itoa(port))); err != nil {
+		return fmt.Errorf("cannot listen for KV hand-offs: %w", err)
 	}
 	return nil
 }
@@ -181,12 +200,11 @@ func (w *instance) load(ctx context.Context) (engine.Runner, error) {
 	}
 }
 
-// run serves with a loaded model until ctx ends, then drains.
+// run serves with a loaded model until ctx ends, then drains. It returns errLost
+// when the model is no more.
 func (w *instance) run(ctx context.Context, runner engine.Runner, served chan error) error {
-	info := runner.Info()
-	m := &api.Model{Info: info, Tokenizer: runner, Pieces: loop.NewPieces(runner), Metrics: metrics.New(info.Name, info.KVTokens)}
-	var err error
-	if m.Loop, err = loop.New(loop.Options{Runner: runner, Pieces: m.Pieces, Metrics: m.Metrics, Log: w.log}); err != nil {
+	m, err := w.model(runner)
+	if err != nil {
 		return err
 	}
 	kvCtx, stopKV := context.WithCancel(context.WithoutCancel(ctx))
@@ -202,15 +220,16 @@ func (w *instance) run(ctx context.Context, runner engine.Runner, served chan er
 
 	w.experts.ready(w.id, runner, m.Metrics)
 	w.api.Ready(m)
-	w.log.Info("worker ready", "name", w.id.Name, "model", info.Name, "worker_role", w.id.Role, "listen", w.tcp.Addr().String(), "kv", m.KV != nil)
+	w.log.Info("worker ready", "name", w.id.Name, "model", m.Info.Name, "worker_role", w.id.Role, "listen", w.tcp.Addr().String(), "kv", m.KV != nil)
 	if w.o.OnReady != nil {
-		w.o.OnReady(Ready{Addr: w.tcp.Addr(), Epoch: w.id.Epoch, Info: info})
+		w.o.OnReady(Ready{Addr: w.tcp.Addr(), Epoch: w.id.Epoch, Info: m.Info})
 	}
 	select {
 	case <-ctx.Done():
 		w.drain()
 	case err = <-looped:
 		looped <- nil
+		err = fmt.Errorf("%w: %w", errLost, err)
 	case err = <-served:
 		served <- nil
 	}
@@ -218,18 +237,34 @@ func (w *instance) run(ctx context.Context, runner engine.Runner, served chan er
 	if e := <-looped; err == nil {
 		err = e
 	}
-	w.shutdown(lastWords)
+	if !errors.Is(err, errLost) {
+		w.shutdown(lastWords)
+	}
 	stopKV()
 	return errors.Join(err, <-kvDone)
+}
+
+// model puts together what serves a runner.
+func (w *instance) model(runner engine.Runner) (*api.Model, error) {
+	c, info := &w.o.Config, runner.Info()
+	m := &api.Model{Info: info, Tokenizer: runner, Pieces: loop.NewPieces(runner), Board: state.NewBoard(),
+		Metrics: metrics.New(info.Name, info.KVTokens), PrefixCache: c.PrefixCache == on, Cost: w.cost}
+	var err error
+	m.Loop, err = loop.New(loop.Options{Runner: runner, Pieces: m.Pieces, Metrics: m.Metrics, Board: m.Board, Log: w.log,
+		PrefixCache: m.PrefixCache, Chunk: c.Chunk, Headroom: c.Headroom})
+	return m, err
 }
 
 // startKV serves hand-offs until ctx ends; then done gives the end's error. A
 // worker without certificates has none.
 func (w *instance) startKV(ctx context.Context, m *api.Model) (done <-chan error, err error) {
 	out := make(chan error, 1)
-	if w.udp == nil {
+	if !w.o.Config.certificates() {
 		out <- nil
 		return out, nil
+	}
+	if err := w.listenKV(); err != nil {
+		return nil, err
 	}
 	w.store = handoff.NewStore(w.o.Config.KVExportBytes, handoffTTL, m.Metrics.ExportsExpired.Inc)
 	e, err := handoff.NewEndpoint(handoff.Options{Conn: w.udp, Server: w.trust.kvServer, Client: w.trust.kvClient,
@@ -246,7 +281,7 @@ func (w *instance) startKV(ctx context.Context, m *api.Model) (done <-chan error
 	go func() {
 		err := e.Run(ctx)
 		w.store.Close()
-		out <- errors.Join(err, e.Close())
+		out <- errors.Join(err, e.Close()) // the socket too
 	}()
 	return out, nil
 }
@@ -270,11 +305,17 @@ func (w *instance) drain() {
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for w.store != nil && w.store.Bytes() > 0 && ctx.Err() == nil {
+	for w.unfinished() && ctx.Err() == nil {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 		}
 	}
+	w.api.Stop()
 	_ = w.http.Shutdown(ctx) // what is left then is cut by stopping the loop
+}
+
+// unfinished says that requests run or hand-offs wait to be fetched.
+func (w *instance) unfinished() bool {
+	return w.api.InFlight() > 0 || w.store != nil && w.store.Bytes() > 0
 }

@@ -32,7 +32,13 @@ func (c *call) whole(ctx context.Context, s *loop.Stream) error {
 	if all.Finish == loop.FinishAbort {
 		return c.fail(gone(ctx, loop.ErrClosed))
 	}
-	body := newChunks(c.shape, false).whole(all, c.result, c.offer(c.result.Handoff))
+	member, value := "kv_transfer_params", []byte(nil)
+	if all.Finish == loop.FinishMigrated {
+		member, value = "weir_migrated", c.leave(c.result)
+	} else {
+		value = c.offer(c.result.Handoff)
+	}
+	body := newChunks(c.shape, false).whole(all, c.result, member, value)
 	c.result.Handoff = nil
 	c.w.Header().Set("Content-Type", "application/json")
 	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer can
@@ -79,6 +85,9 @@ func (c *call) stream(ctx context.Context, s *loop.Stream) error {
 		}
 		if b.Finish != "" {
 			c.result, c.finish = s.Result(), b.Finish
+			if b.Finish == loop.FinishMigrated {
+				return st.migrated()
+			}
 			return st.last(b.Finish)
 		}
 	}
@@ -91,7 +100,7 @@ func (st *streaming) send(b *loop.Batch) error {
 			return err
 		}
 	}
-	if st.c.shape.logprobs {
+	if st.c.shape.logprobs || st.c.shape.tokenIDs {
 		st.tokens = append(st.tokens, b.Tokens...)
 		st.top = append(st.top, b.Top...)
 	}
@@ -106,7 +115,7 @@ func (st *streaming) send(b *loop.Batch) error {
 func (st *streaming) begin() error {
 	st.deadline()
 	st.w = sse.Start(st.c.w)
-	if !st.c.shape.chat {
+	if !st.c.shape.chat || st.c.resumed != "" {
 		return nil
 	}
 	return st.data(st.chunks.role())

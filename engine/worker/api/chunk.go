@@ -19,6 +19,8 @@ type shape struct {
 	created      int64
 	logprobs     bool
 	top          int
+	tokenIDs     bool
+	offset       int // of the next token in the text, for text completions
 	includeUsage bool
 	pieces       *loop.Pieces
 }
@@ -37,9 +39,8 @@ func (s *shape) object(stream bool) string {
 // the hottest JSON of a worker.
 type chunks struct {
 	shape
-	head   []byte // up to the choice's delta
-	buf    []byte
-	offset int // of the next token in the text, for text completions
+	head []byte // up to the choice's delta
+	buf  []byte
 }
 
 func newChunks(s shape, stream bool) *chunks {
@@ -72,7 +73,7 @@ func (c *chunks) text(text []byte, tokens, top []sample.Logprob) []byte {
 		b = append(b, `"text":`...)
 		b = appendString(b, text)
 	}
-	c.buf = append(c.appendLogprobs(b, tokens, top), `,"finish_reason":null}`...)
+	c.buf = append(c.appendTokens(b, tokens, top), `,"finish_reason":null}`...)
 	return c.end()
 }
 
@@ -85,7 +86,7 @@ func (c *chunks) finish(why loop.Finish, tokens, top []sample.Logprob) []byte {
 	} else {
 		b = append(b, `"text":""`...)
 	}
-	b = append(c.appendLogprobs(b, tokens, top), `,"finish_reason":"`...)
+	b = append(c.appendTokens(b, tokens, top), `,"finish_reason":"`...)
 	c.buf = append(append(b, why...), `"}`...)
 	return c.end()
 }
@@ -97,8 +98,9 @@ func (c *chunks) usage(r loop.Result) []byte {
 	return c.buf
 }
 
-// whole is an answer that is not streamed. kv is the prefill leg's offer or nil.
-func (c *chunks) whole(a loop.Batch, r loop.Result, kv []byte) []byte {
+// whole is an answer that is not streamed, with one more member unless its value
+// is nil.
+func (c *chunks) whole(a loop.Batch, r loop.Result, member string, value []byte) []byte {
 	b := append(append(c.buf[:0], c.head...), `{"index":0,`...)
 	if c.chat {
 		b = append(b, `"message":{"role":"assistant","content":`...)
@@ -107,10 +109,11 @@ func (c *chunks) whole(a loop.Batch, r loop.Result, kv []byte) []byte {
 		b = append(b, `"text":`...)
 		b = appendString(b, a.Text)
 	}
-	b = append(c.appendLogprobs(b, a.Tokens, a.Top), `,"finish_reason":"`...)
+	b = append(c.appendTokens(b, a.Tokens, a.Top), `,"finish_reason":"`...)
 	b = appendUsage(append(append(b, a.Finish...), `"}]`...), r)
-	if kv != nil {
-		b = append(append(b, `,"kv_transfer_params":`...), kv...)
+	if value != nil {
+		b = append(append(append(b, `,"`...), member...), `":`...)
+		b = append(b, value...)
 	}
 	c.buf = append(b, '}')
 	return c.buf
@@ -135,6 +138,22 @@ func (c *chunks) end() []byte {
 	}
 	c.buf = append(c.buf, '}')
 	return c.buf
+}
+
+// appendTokens appends what the client asked to know of the tokens.
+func (c *chunks) appendTokens(b []byte, tokens, top []sample.Logprob) []byte {
+	b = c.appendLogprobs(b, tokens, top)
+	if !c.tokenIDs {
+		return b
+	}
+	b = append(b, `,"token_ids":[`...)
+	for i, t := range tokens {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(t.Token), 10)
+	}
+	return append(b, ']')
 }
 
 func (c *chunks) appendLogprobs(b []byte, tokens, top []sample.Logprob) []byte {

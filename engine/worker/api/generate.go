@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -33,7 +34,10 @@ type call struct {
 	params    json.RawMessage // kv_transfer_params
 	req       *openai.Request
 	shape     shape
+	tokenIDs  bool   // return_token_ids
+	resumed   string // text of weir_resume
 	began     time.Time
+	loop      *loop.Stream
 	result    loop.Result
 	finish    loop.Finish
 }
@@ -86,6 +90,8 @@ func (c *call) serve(ctx context.Context, r *http.Request, chat bool) error {
 		return c.fail(err)
 	}
 	defer stream.Cancel()
+	c.loop = stream
+	defer c.s.enter(c.operation, c)()
 	if c.req.Stream {
 		return c.stream(ctx, stream)
 	}
@@ -100,9 +106,11 @@ func (c *call) parse(r *http.Request, chat bool) (loop.Request, error) {
 		return lr, err
 	}
 	openai.UnboundBody(c.w)
-	if c.m, err = c.s.ready(); err != nil {
+	var release func()
+	if c.m, release, err = c.s.use(); err != nil {
 		return lr, err
 	}
+	defer release()
 	parse := openai.ParseCompletion
 	if chat {
 		parse = openai.ParseChat
@@ -126,6 +134,9 @@ func (c *call) parse(r *http.Request, chat bool) (loop.Request, error) {
 	if lr.Prompt, err = c.m.promptTokens(c.req, chat); err != nil {
 		return lr, err
 	}
+	if err := c.inner(r, body, &lr); err != nil {
+		return lr, err
+	}
 	c.describe(chat)
 	c.fill(&lr)
 	return lr, nil
@@ -142,7 +153,8 @@ func (c *call) describe(chat bool) {
 		id = uuid.NewString()
 	}
 	c.shape = shape{chat: chat, id: prefix + id, model: c.m.Info.Name, created: c.began.Unix(), logprobs: c.req.Logprobs,
-		top: min(c.req.TopLogprobs, c.m.Info.Vocab), includeUsage: c.req.IncludeUsage, pieces: c.m.Pieces}
+		top: min(c.req.TopLogprobs, c.m.Info.Vocab), tokenIDs: c.tokenIDs, offset: len(c.resumed),
+		includeUsage: c.req.IncludeUsage, pieces: c.m.Pieces}
 }
 
 // fill maps the API's members to the loop's.
@@ -184,7 +196,7 @@ func (c *call) pull(ctx context.Context, lr loop.Request) *loop.Handoff {
 		reason = metrics.FallbackParams
 		if src, err = handoff.ParseSource(c.params, c.operation); err == nil {
 			var h *loop.Handoff
-			if h, err = c.m.KV.Endpoint.Pull(ctx, src, lr.Prompt); err == nil {
+			if h, err = c.m.KV.Endpoint.Pull(ctx, src, slices.Concat(lr.Prompt, lr.Resumed)); err == nil {
 				return h
 			}
 			var pe *handoff.PullError
@@ -214,7 +226,7 @@ func (c *call) offer(h *loop.Handoff) []byte {
 		c.s.log.Warn("hand-off not offered", "operation", c.operation, "error", err)
 		return nil
 	}
-	data, err := json.Marshal(item.Offer(handle, expires, c.s.id.Epoch, kv.Host, kv.Port, metrics.BlockSize))
+	data, err := json.Marshal(item.Offer(handle, expires, *c.s.epoch.Load(), kv.Host, kv.Port, metrics.BlockSize))
 	if err != nil { // plain fields
 		panic(err)
 	}
@@ -235,6 +247,9 @@ func asError(err error) *openai.Error {
 	case errors.Is(err, loop.ErrClosed):
 		return openai.Unavailable("worker_draining", time.Second, "this worker is shutting down")
 	}
+	if errors.Is(err, loop.ErrResumed) {
+		return openai.BadRequest("weir_resume", openai.CodeInvalidValue, "weir_resume holds a complete stop string: its answer has ended")
+	}
 	return openai.AsError(err)
 }
 
@@ -243,7 +258,7 @@ func asError(err error) *openai.Error {
 func (c *call) report(ctx context.Context, span trace.Span, err error) {
 	t := c.result.Timing
 	attrs := []any{"operation", c.operation, "attempt", c.attempt, "leg", legNames[c.leg], "finish", string(c.finish),
-		"prompt_tokens", c.result.PromptTokens, "completion_tokens", c.result.CompletionTokens, "total_ms", ms(time.Since(c.began))}
+		"prompt_tokens", c.result.PromptTokens, "cached_tokens", c.result.CachedTokens, "completion_tokens", c.result.CompletionTokens, "total_ms", ms(time.Since(c.began))}
 	if !t.First.IsZero() {
 		attrs = append(attrs, "queue_ms", ms(t.Admitted.Sub(t.Arrived)), "ttft_ms", ms(t.First.Sub(c.began)))
 	}

@@ -14,13 +14,14 @@ var used = []string{
 	"model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p",
 	"seed", "stop", "logprobs", "top_logprobs", "stream", "stream_options", "min_tokens", "ignore_eos",
 	"continue_final_message", "add_generation_prompt", "kv_transfer_params",
+	"priority", "return_token_ids", "weir_resume",
 }
 
 // ignored are members that do not change an answer.
 var ignored = []string{
 	"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
 	"prompt_cache_options", "parallel_tool_calls", "reasoning_effort", "verbosity", "weir",
-	"priority", "request_id", "session_id", "cache_salt", "include_reasoning",
+	"request_id", "session_id", "cache_salt", "include_reasoning",
 }
 
 // neutral are members that are accepted with one of these values only.
@@ -51,7 +52,6 @@ var neutral = map[string][]string{
 	"prediction":                    {},
 	"moderation":                    {},
 	"web_search_options":            {},
-	"return_token_ids":              {"false"},
 	"return_tokens_as_token_ids":    {"false"},
 	"thinking_token_budget":         {},
 	"skip_special_tokens":           {"true"},

@@ -4,35 +4,43 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/weirhq/weir/engine"
+	"github.com/weirhq/weir/engine/worker/cost"
 	"github.com/weirhq/weir/engine/worker/handoff"
 	"github.com/weirhq/weir/engine/worker/loop"
 	"github.com/weirhq/weir/engine/worker/metrics"
+	"github.com/weirhq/weir/engine/worker/state"
 	"github.com/weirhq/weir/internal/openai"
 )
 
 // Identity names a worker process.
 type Identity struct {
 	Name  string // stable, of the instance
-	Epoch string // random per process start: a new one voids all that was known
-	Role  string // mixed, prefill or decode; what a gateway routes by
+	Epoch string // random per start of the runner: a new one voids all that was known
+	Role  string // mixed, prefill or decode, at the start
 }
 
 // Model is a loaded model with what serves it.
 type Model struct {
-	Info      engine.Info
-	Tokenizer Tokenizer
-	Pieces    *loop.Pieces
-	Loop      *loop.Loop
-	Metrics   *metrics.Set
+	Info        engine.Info
+	Tokenizer   Tokenizer
+	Pieces      *loop.Pieces
+	Loop        *loop.Loop
+	Board       *state.Board
+	Metrics     *metrics.Set
+	PrefixCache bool
+	Cost        *cost.Model // nil: nobody has measured this machine
 	// KV is nil where the worker has no certificate: then it offers and pulls no
 	// hand-offs.
 	KV *KV
+
+	users sync.WaitGroup // requests that tokenise
 }
 
 // KV is the worker's end of prefill/decode hand-offs.
@@ -53,18 +61,32 @@ type Server struct {
 	// bodyTimeout is how long a client may take to send a request's body.
 	bodyTimeout time.Duration
 	model       atomic.Pointer[Model]
-	draining    atomic.Bool
+	epoch, role atomic.Pointer[string] // the role is what a gateway routes by
+	drained     atomic.Bool            // a gateway said so
+	stopping    atomic.Bool            // the process ends
+	stopped     chan struct{}          // closed when streams of state have to end
 	mux         *http.ServeMux
+
+	mu    sync.Mutex
+	calls map[string]*loop.Stream // by operation
 }
 
 // New returns a Server without a model.
 func New(id Identity, log *slog.Logger, tracer trace.Tracer) *Server {
-	s := &Server{id: id, log: log, tracer: tracer, created: time.Now(), bodyTimeout: time.Minute, mux: http.NewServeMux()}
+	s := &Server{id: id, log: log, tracer: tracer, created: time.Now(), bodyTimeout: time.Minute, mux: http.NewServeMux(),
+		stopped: make(chan struct{}), calls: map[string]*loop.Stream{}}
+	s.epoch.Store(&id.Epoch)
+	s.role.Store(&id.Role)
 	s.mux.HandleFunc("POST /v1/chat/completions", s.generate(true))
 	s.mux.HandleFunc("POST /v1/completions", s.generate(false))
 	s.mux.HandleFunc("GET /v1/models", s.models)
 	s.mux.HandleFunc("GET /health", s.health)
 	s.mux.HandleFunc("GET /instance/v1/info", s.info)
+	s.mux.HandleFunc("GET /instance/v1/state", s.state)
+	s.mux.HandleFunc("POST /instance/v1/role", s.setRole)
+	s.mux.HandleFunc("POST /instance/v1/drain", s.setDraining)
+	s.mux.HandleFunc("POST /instance/v1/lease", s.renew)
+	s.mux.HandleFunc("POST /instance/v1/migrate", s.migrate)
 	s.mux.HandleFunc("GET /metrics", s.metrics)
 	for _, path := range []string{"/v1/chat/completions", "/v1/completions"} {
 		s.mux.HandleFunc(path, wrongMethod)
@@ -79,8 +101,55 @@ func (s *Server) Handle(pattern string, h http.Handler) { s.mux.Handle(pattern, 
 // Ready makes the server generate with m.
 func (s *Server) Ready(m *Model) { s.model.Store(m) }
 
-// Drain makes the server refuse new requests; those that run go on.
-func (s *Server) Drain() { s.draining.Store(true) }
+// Lost takes the model away and waits until no request uses it. Until the next
+// Ready the server is loading, under a new epoch. Streams of state end.
+func (s *Server) Lost(epoch string) {
+	s.epoch.Store(&epoch)
+	s.mu.Lock()
+	m := s.model.Swap(nil)
+	s.mu.Unlock()
+	if m != nil {
+		m.users.Wait()
+	}
+}
+
+// use keeps the model's runner alive until release.
+func (s *Server) use() (m *Model, release func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m, err = s.ready(); err != nil {
+		return nil, nil, err
+	}
+	m.users.Add(1)
+	return m, m.users.Done, nil
+}
+
+// Drain makes the server refuse new requests for good; those that run go on.
+func (s *Server) Drain() {
+	s.stopping.Store(true)
+	s.touch()
+}
+
+// Stop ends the streams of state, which would keep an http.Server's Shutdown
+// waiting. Call it once.
+func (s *Server) Stop() { close(s.stopped) }
+
+func (s *Server) draining() bool { return s.stopping.Load() || s.drained.Load() }
+
+// InFlight is how many requests the loop has.
+func (s *Server) InFlight() int {
+	if m := s.model.Load(); m != nil {
+		return m.Board.InFlight()
+	}
+	return 0
+}
+
+// touch shows readers of state that something other than load has changed.
+func (s *Server) touch() {
+	if m := s.model.Load(); m != nil {
+		m.Board.Touch()
+	}
+}
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -103,12 +172,20 @@ func notFound(w http.ResponseWriter, r *http.Request) {
 func (s *Server) ready() (*Model, error) {
 	m := s.model.Load()
 	switch {
-	case s.draining.Load():
+	case s.draining():
 		return nil, openai.Unavailable("worker_draining", time.Second, "this worker is shutting down")
 	case m == nil:
 		return nil, openai.Unavailable("worker_loading", time.Second, "this worker is loading its model")
 	}
 	return m, nil
+}
+
+// loaded returns the model, draining or not.
+func (s *Server) loaded() (*Model, *openai.Error) {
+	if m := s.model.Load(); m != nil {
+		return m, nil
+	}
+	return nil, openai.Unavailable("worker_loading", time.Second, "this worker is loading its model")
 }
 
 // status is the body of /health and, with the KV address, of
@@ -133,7 +210,7 @@ type kvAddress struct {
 }
 
 func (s *Server) status() (status, int) {
-	st := status{Status: "ok", Name: s.id.Name, Epoch: s.id.Epoch, Role: s.id.Role}
+	st := status{Status: "ok", Name: s.id.Name, Epoch: *s.epoch.Load(), Role: *s.role.Load()}
 	code := http.StatusOK
 	if m := s.model.Load(); m != nil {
 		st.Model, st.Fingerprint = m.Info.Name, &m.Info.Fingerprint
@@ -141,7 +218,7 @@ func (s *Server) status() (status, int) {
 	} else {
 		st.Status, code = "loading", http.StatusServiceUnavailable
 	}
-	if s.draining.Load() {
+	if s.draining() {
 		st.Status, code = "draining", http.StatusServiceUnavailable
 	}
 	return st, code
@@ -171,9 +248,9 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
-	m := s.model.Load()
-	if m == nil {
-		openai.Unavailable("worker_loading", time.Second, "this worker is loading its model").Write(w, nil)
+	m, err := s.loaded()
+	if err != nil {
+		err.Write(w, nil)
 		return
 	}
 	m.Metrics.Handler().ServeHTTP(w, r)

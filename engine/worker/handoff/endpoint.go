@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/worker/metrics"
+	"github.com/weirhq/weir/engine/worker/state"
 )
 
 // Bounds of one exchange. They are short because a decode leg that waits for a
@@ -25,8 +26,10 @@ const (
 	headerTimeout = 2 * time.Second
 	roomTimeout   = 2 * time.Second  // until the loop has taken over enough of what was pulled
 	stallTimeout  = 5 * time.Second  // between two pieces of the payload
-	sendTimeout   = 30 * time.Second // of a whole payload, as long as a hand-off lives
+	sendTimeout   = 30 * time.Second // of a whole payload, and from then to the receipt; as long as a lease
 	maxStreams    = 64               // hand-offs in flight per connection
+
+	receiptTimeout = time.Second // until the peer has taken note of the receipt
 )
 
 // Options make an Endpoint.
@@ -49,13 +52,15 @@ type Endpoint struct {
 	listener  *quic.Listener
 	pulled    *semaphore.Weighted // bytes, of MaxPulled
 
-	mu    sync.Mutex
-	peers map[peerKey]*peer
+	mu        sync.Mutex
+	peers     map[peerKey]*peer
+	transfers map[string]*state.Transfer // by address
 }
 
 // NewEndpoint starts to listen. Call Run to serve, and Close at the end.
 func NewEndpoint(o Options) (*Endpoint, error) {
-	e := &Endpoint{o: o, transport: &quic.Transport{Conn: o.Conn}, peers: map[peerKey]*peer{}, pulled: semaphore.NewWeighted(o.MaxPulled)}
+	e := &Endpoint{o: o, transport: &quic.Transport{Conn: o.Conn}, peers: map[peerKey]*peer{}, transfers: map[string]*state.Transfer{},
+		pulled: semaphore.NewWeighted(o.MaxPulled)}
 	conf := o.Server.Clone()
 	conf.NextProtos = []string{ALPN}
 	var err error
@@ -112,9 +117,7 @@ func (e *Endpoint) answer(s *quic.Stream) {
 	if err := e.send(s); err != nil {
 		e.o.Log.Warn("hand-off not delivered", "error", err)
 		s.CancelWrite(1)
-		return
 	}
-	_ = s.Close()
 }
 
 func (e *Endpoint) send(s *quic.Stream) error {
@@ -126,19 +129,32 @@ func (e *Endpoint) send(s *quic.Stream) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFrame, err)
 	}
-	item, done, err := e.o.Store.Take(h, req.Operation)
+	item, done, err := e.o.Store.Take(h, req.Operation, func() { s.CancelWrite(1); s.CancelRead(1) })
 	if err != nil {
-		return writeHeader(s, Header{Status: statusGone})
+		if err := writeHeader(s, Header{Status: statusGone}); err != nil {
+			return err
+		}
+		return s.Close()
 	}
-	defer done()
+	err = deliver(s, item)
+	done(err == nil)
+	if err != nil {
+		return err
+	}
+	e.o.Metrics.ExportBytes.Add(float64(item.size()))
+	return s.Close() // only now: the reader then knows that the hand-off is no more
+}
+
+// deliver sends a hand-off and waits until the reader has verified it.
+func deliver(s *quic.Stream, item *Item) error {
 	if err := writeHeader(s, item.Header); err != nil {
 		return err
 	}
 	if err := item.writePayload(s); err != nil {
 		return err
 	}
-	e.o.Metrics.ExportBytes.Add(float64(item.size()))
-	return nil
+	_ = s.SetReadDeadline(time.Now().Add(sendTimeout))
+	return readReceipt(s)
 }
 
 // Close ends all connections and closes the socket.

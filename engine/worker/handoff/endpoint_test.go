@@ -159,6 +159,51 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
+// TestPullAgainElsewhere: a reader that fails, at any point, leaves the hand-off
+// for another worker; after delivery nobody gets it.
+func TestPullAgainElsewhere(t *testing.T) {
+	a, e := ends(t, testInfo, 2)
+	prompt := make([]engine.Token, 2000)
+	src := e[0].put(t, prompt, 16*len(prompt))
+	for name, fail := range map[string]func(*quic.Stream){
+		"before the header": func(s *quic.Stream) { s.CancelRead(1); s.CancelWrite(1) },
+		"in the payload":    func(s *quic.Stream) { _, _ = io.CopyN(io.Discard, s, 3000); s.CancelRead(1); s.CancelWrite(1) },
+		"no receipt":        func(s *quic.Stream) { _, _ = io.CopyN(io.Discard, s, 30000); _ = s.Close(); s.CancelRead(1) },
+		"silence":           func(*quic.Stream) {}, // the next reader takes its place
+	} {
+		conf := pki.RoleClientConfig(holder(t, a, pki.RoleWorker), a.Pool(), pki.RoleWorker)
+		conf.NextProtos = []string{ALPN}
+		conn, err := quic.DialAddr(context.Background(), src.Addr, conf, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.CloseWithError(0, "")
+		s, err := conn.OpenStreamSync(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := writeRequest(s, request{Handle: src.Handle.String(), Operation: src.Operation}); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if _, err := readHeader(s); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		fail(s)
+	}
+	h, err := e[1].Pull(context.Background(), src, prompt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Done()
+	if _, err := e[1].Pull(context.Background(), src, prompt); reasonOf(err) != metrics.FallbackGone {
+		t.Errorf("after delivery: %v", err)
+	}
+	tr := e[1].Transfers()
+	if len(tr) != 1 || tr[0].Peer != src.Addr || tr[0].Pulls != 1 || tr[0].Failures != 1 || tr[0].Bytes != src.Extra.Bytes || tr[0].Seconds <= 0 {
+		t.Errorf("transfers %+v", tr)
+	}
+}
+
 // TestRestartedPeer: a new epoch at the same address gets a new connection.
 func TestRestartedPeer(t *testing.T) {
 	_, e := ends(t, testInfo, 2)

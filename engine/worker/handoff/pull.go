@@ -50,8 +50,19 @@ func (p *peer) close() {
 // is given to, calls Done when it needs the bytes no more. Errors are *PullError.
 func (e *Endpoint) Pull(ctx context.Context, src Source, prompt []engine.Token) (*loop.Handoff, error) {
 	began := time.Now()
-	if !src.Expiry.IsZero() && began.After(src.Expiry) {
-		return nil, failure(metrics.FallbackGone, fmt.Errorf("it expired %s ago", began.Sub(src.Expiry).Round(time.Millisecond)))
+	h, err := e.pull(ctx, src, prompt)
+	if err == nil {
+		e.o.Metrics.PullSeconds.Observe(time.Since(began).Seconds())
+	}
+	if ctx.Err() == nil { // a client that left is no failure of the peer
+		e.account(src.Addr, h, time.Since(began))
+	}
+	return h, err
+}
+
+func (e *Endpoint) pull(ctx context.Context, src Source, prompt []engine.Token) (*loop.Handoff, error) {
+	if ago := time.Since(src.Expiry); !src.Expiry.IsZero() && ago > 0 {
+		return nil, failure(metrics.FallbackGone, fmt.Errorf("it expired %s ago", ago.Round(time.Millisecond)))
 	}
 	if src.Extra != nil && src.Extra.Fingerprint != e.o.Info.Fingerprint.String() {
 		return nil, failure(metrics.FallbackVerify, fmt.Errorf("%w: another model, runner or KV format", errVerify))
@@ -65,10 +76,20 @@ func (e *Endpoint) Pull(ctx context.Context, src Source, prompt []engine.Token) 
 	defer stop()
 	h, err := e.receive(ctx, stream, src, prompt)
 	if err != nil {
+		stream.CancelWrite(1) // the hand-off stays with the peer
 		return nil, err
 	}
-	e.o.Metrics.PullSeconds.Observe(time.Since(began).Seconds())
+	e.accept(stream)
 	return h, nil
+}
+
+// accept lets the peer forget what has been verified, and waits until it has. If
+// it never hears of it, its lease ends.
+func (e *Endpoint) accept(s *quic.Stream) {
+	_, _ = s.Write([]byte{receipt})
+	_ = s.Close()
+	_ = s.SetReadDeadline(time.Now().Add(receiptTimeout))
+	_, _ = s.Read(make([]byte, 1))
 }
 
 func (e *Endpoint) receive(ctx context.Context, s *quic.Stream, src Source, prompt []engine.Token) (*loop.Handoff, error) {
@@ -76,7 +97,6 @@ func (e *Endpoint) receive(ctx context.Context, s *quic.Stream, src Source, prom
 	if err := writeRequest(s, request{Handle: src.Handle.String(), Operation: src.Operation}); err != nil {
 		return nil, failure(metrics.FallbackTransfer, err)
 	}
-	_ = s.Close()
 	header, err := readHeader(s)
 	switch {
 	case err != nil:

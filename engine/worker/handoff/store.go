@@ -15,11 +15,12 @@ var (
 	// ErrFull says that the hand-offs kept already take all the room.
 	ErrFull = errors.New("hand-off store is full")
 	// ErrGone says that there is no such hand-off for this operation: it was
-	// never there, was read, or has expired. Which of them is not told.
+	// never there, was delivered, or has expired. Which of them is not told.
 	ErrGone = errors.New("hand-off is gone")
 )
 
-// Handle names a hand-off. Who knows it may read it once.
+// Handle names a hand-off. Who knows it and its operation may read it, until it
+// has been delivered once.
 type Handle [16]byte
 
 // String is 32 hex digits.
@@ -35,7 +36,8 @@ func ParseHandle(s string) (Handle, error) {
 	return h, err
 }
 
-// Store keeps hand-offs until they are read or expire. Safe for concurrent use.
+// Store keeps hand-offs until they are delivered or their lease ends. A read that
+// fails leaves the hand-off for another one. Safe for concurrent use.
 type Store struct {
 	max     int64
 	ttl     time.Duration
@@ -49,8 +51,14 @@ type Store struct {
 type entry struct {
 	operation string
 	item      *Item
-	timer     *time.Timer
+	timer     *time.Timer // of the lease
+	over      bool        // the lease ended while it was being read
+	reader    *reader     // who reads it now
 }
+
+// reader is one try to read a hand-off. stop ends it when another one takes its
+// place.
+type reader struct{ stop func() }
 
 // Item is a hand-off with what its reader needs to check it.
 type Item struct {
@@ -85,9 +93,11 @@ func (s *Store) Put(operation string, item *Item) (Handle, time.Time, error) {
 func (s *Store) expire(h Handle, e *entry) {
 	s.mu.Lock()
 	here := s.entries[h] == e
+	if e.over = here && e.reader != nil; e.over {
+		here = false // the end of the read decides
+	}
 	if here {
-		delete(s.entries, h)
-		s.bytes -= e.item.size()
+		s.forget(h, e)
 	}
 	s.mu.Unlock()
 	if here && s.expired != nil {
@@ -95,22 +105,66 @@ func (s *Store) expire(h Handle, e *entry) {
 	}
 }
 
-// Take gives a hand-off to its only reader. The room it takes is free again
-// when done is called.
-func (s *Store) Take(h Handle, operation string) (item *Item, done func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.entries[h]
-	if e == nil || e.operation != operation {
-		return nil, nil, ErrGone
-	}
+// forget is for who holds the lock.
+func (s *Store) forget(h Handle, e *entry) {
 	delete(s.entries, h)
 	e.timer.Stop()
-	return e.item, sync.OnceFunc(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.bytes -= e.item.size()
-	}), nil
+	s.bytes -= e.item.size()
+}
+
+func (s *Store) find(h Handle, operation string) (*entry, error) {
+	e := s.entries[h]
+	if e == nil || e.operation != operation {
+		return nil, ErrGone
+	}
+	return e, nil
+}
+
+// Take gives a hand-off to a reader. There is one at a time: who asks later is
+// sent by a gateway that has given the earlier one up, which stop then ends. The
+// reader calls done with whether it was delivered; until then the lease does not
+// end.
+func (s *Store) Take(h Handle, operation string, stop func()) (item *Item, done func(delivered bool), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, err := s.find(h, operation)
+	if err != nil {
+		return nil, nil, err
+	}
+	if e.reader != nil {
+		e.reader.stop()
+	}
+	r := &reader{stop}
+	e.reader = r
+	return e.item, func(delivered bool) { s.done(h, e, r, delivered) }, nil
+}
+
+func (s *Store) done(h Handle, e *entry, r *reader, delivered bool) {
+	s.mu.Lock()
+	over := false
+	if s.entries[h] == e && e.reader == r {
+		e.reader = nil
+		if over = e.over && !delivered; over || delivered {
+			s.forget(h, e)
+		}
+	}
+	s.mu.Unlock()
+	if over && s.expired != nil {
+		s.expired()
+	}
+}
+
+// Renew begins the lease of a hand-off anew and returns its end.
+func (s *Store) Renew(h Handle, operation string) (time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, err := s.find(h, operation)
+	if err != nil {
+		return time.Time{}, err
+	}
+	e.timer.Reset(s.ttl)
+	e.over = false
+	return time.Now().Add(s.ttl), nil
 }
 
 // Bytes is how much room hand-offs take, those being read included.
@@ -125,8 +179,6 @@ func (s *Store) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for h, e := range s.entries {
-		e.timer.Stop()
-		s.bytes -= e.item.size()
-		delete(s.entries, h)
+		s.forget(h, e)
 	}
 }

@@ -16,7 +16,9 @@ func item(n int) *Item {
 	return NewItem(loop.Handoff{Tokens: make([]engine.Token, 3), Logits: make([]float32, 5), KV: make([]byte, n-32)}, engine.Fingerprint{Weights: "w"})
 }
 
-func TestStoreGivesOnce(t *testing.T) {
+func unstopped() { panic("a reader was stopped") }
+
+func TestStoreDeliversOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewStore(1000, 30*time.Second, nil)
 		defer s.Close()
@@ -24,28 +26,57 @@ func TestStoreGivesOnce(t *testing.T) {
 		if err != nil || time.Until(until) != 30*time.Second || s.Bytes() != 100 {
 			t.Fatalf("put: %v, until %v, %d bytes", err, until, s.Bytes())
 		}
-		if _, _, err := s.Take(h, "other"); !errors.Is(err, ErrGone) {
+		if _, _, err := s.Take(h, "other", unstopped); !errors.Is(err, ErrGone) {
 			t.Errorf("another operation: %v", err)
 		}
-		if _, _, err := s.Take(Handle{}, "op"); !errors.Is(err, ErrGone) {
+		if _, _, err := s.Take(Handle{}, "op", unstopped); !errors.Is(err, ErrGone) {
 			t.Errorf("another handle: %v", err)
 		}
-		it, done, err := s.Take(h, "op")
+		it, done, err := s.Take(h, "op", unstopped)
 		if err != nil || len(it.KV) != 68 || s.Bytes() != 100 {
 			t.Errorf("take: %v, %d bytes held while it is read", err, s.Bytes())
 		}
-		done()
-		done()
-		if s.Bytes() != 0 {
-			t.Errorf("%d bytes after done", s.Bytes())
+		done(false)
+		if _, done, err = s.Take(h, "op", unstopped); err != nil || s.Bytes() != 100 {
+			t.Fatalf("after a failed read: %v, %d bytes", err, s.Bytes())
 		}
-		if _, _, err := s.Take(h, "op"); !errors.Is(err, ErrGone) {
-			t.Errorf("second reader: %v", err)
+		done(true)
+		done(true)
+		if s.Bytes() != 0 {
+			t.Errorf("%d bytes after delivery", s.Bytes())
+		}
+		if _, _, err := s.Take(h, "op", unstopped); !errors.Is(err, ErrGone) {
+			t.Errorf("after delivery: %v", err)
 		}
 	})
 }
 
-func TestStoreExpires(t *testing.T) {
+// TestStoreLaterReaderWins: the gateway sends another reader only when it has
+// given the first one up.
+func TestStoreLaterReaderWins(t *testing.T) {
+	s := NewStore(1000, time.Hour, nil)
+	defer s.Close()
+	h, _, _ := s.Put("op", item(100))
+	stopped := 0
+	_, first, err := s.Take(h, "op", func() { stopped++ })
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, second, err := s.Take(h, "op", unstopped)
+	if err != nil || stopped != 1 {
+		t.Fatalf("second reader: %v, first stopped %d times", err, stopped)
+	}
+	first(true) // too late: its receipt does not count
+	if s.Bytes() != 100 {
+		t.Error("the first reader took what the second reads")
+	}
+	second(true)
+	if s.Bytes() != 0 {
+		t.Error("delivered and still there")
+	}
+}
+
+func TestStoreLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		expired := 0
 		s := NewStore(250, 30*time.Second, func() { expired++ })
@@ -57,10 +88,21 @@ func TestStoreExpires(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
-		if _, _, err := s.Take(first, "a"); !errors.Is(err, ErrGone) || expired != 1 || s.Bytes() != 100 {
+		if _, _, err := s.Take(first, "a", unstopped); !errors.Is(err, ErrGone) || expired != 1 || s.Bytes() != 100 {
 			t.Errorf("after 30 s: %v, %d expired, %d bytes", err, expired, s.Bytes())
 		}
-		_, done, err := s.Take(second, "b")
+		if _, err := s.Renew(first, "a"); !errors.Is(err, ErrGone) {
+			t.Errorf("renewed after its end: %v", err)
+		}
+		if _, err := s.Renew(second, "a"); !errors.Is(err, ErrGone) {
+			t.Errorf("renewed by another operation: %v", err)
+		}
+		until, err := s.Renew(second, "b")
+		if err != nil || time.Until(until) != 30*time.Second {
+			t.Errorf("renewed until %v, %v", until, err)
+		}
+		time.Sleep(20 * time.Second)
+		_, done, err := s.Take(second, "b", unstopped)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +111,10 @@ func TestStoreExpires(t *testing.T) {
 		if expired != 1 || s.Bytes() != 100 {
 			t.Errorf("one that is being read expired: %d, %d bytes", expired, s.Bytes())
 		}
-		done()
+		done(false)
+		if expired != 2 || s.Bytes() != 0 {
+			t.Errorf("after a failed read beyond its lease: %d expired, %d bytes", expired, s.Bytes())
+		}
 		_, _, _ = s.Put("d", item(100))
 		s.Close()
 		if s.Bytes() != 0 {
@@ -83,7 +128,12 @@ func TestStoreKeepsCount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := NewStore(1000, time.Hour, nil)
 		defer s.Close()
-		held, reading := map[Handle]int64{}, []func(){}
+		type reading struct {
+			h    Handle
+			size int64
+			done func(bool)
+		}
+		held, reads := map[Handle]int64{}, []reading{}
 		want := int64(0)
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			switch rapid.IntRange(0, 2).Draw(t, "do") {
@@ -99,18 +149,23 @@ func TestStoreKeepsCount(t *testing.T) {
 				}
 			case 1:
 				for h, size := range held {
-					_, done, err := s.Take(h, "op")
+					_, done, err := s.Take(h, "op", unstopped)
 					if err != nil {
 						t.Fatal(err)
 					}
 					delete(held, h)
-					reading = append(reading, func() { done(); want -= size })
+					reads = append(reads, reading{h, size, done})
 					break
 				}
 			case 2:
-				if n := len(reading); n > 0 {
-					reading[n-1]()
-					reading = reading[:n-1]
+				if n := len(reads); n > 0 {
+					r, delivered := reads[n-1], rapid.Bool().Draw(t, "delivered")
+					r.done(delivered)
+					if reads = reads[:n-1]; delivered {
+						want -= r.size
+					} else {
+						held[r.h] = r.size
+					}
 				}
 			}
 			if s.Bytes() != want {

@@ -40,6 +40,20 @@ type request struct {
 	Operation string `json:"operation"`
 }
 
+// receipt is what a reader sends once the payload is verified.
+const receipt = 'K'
+
+func readReceipt(r io.Reader) error {
+	var b [1]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return fmt.Errorf("no receipt: %w", err)
+	}
+	if b[0] != receipt {
+		return fmt.Errorf("%w: receipt %#x", ErrFrame, b[0])
+	}
+	return nil
+}
+
 // Header describes the payload that follows it.
 type Header struct {
 	Status      string `json:"status"`

@@ -31,7 +31,7 @@ type Request struct {
 	Prompt    []engine.Token // BOS included where the model wants it
 	Sample    sample.Params
 	// Resumed are tokens that were generated elsewhere: the answer goes on after
-	// them. Their text is Shown bytes longer than what is still to be shown.
+	// them. Shown is how many bytes of their text the reader has.
 	Resumed []engine.Token
 	Shown   int
 	// Salt and Keys are for the prefix cache: requests share KV within one salt,

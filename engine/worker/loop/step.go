@@ -137,6 +137,7 @@ func (l *Loop) take(j *job, row []float32, now time.Time) {
 	}
 	s.pending.Tokens = append(s.pending.Tokens, lp)
 	j.made++
+	s.begun.Store(true)
 	finish := l.show(j, t)
 	s.mu.Unlock()
 	l.timing(j, now)

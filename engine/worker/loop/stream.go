@@ -16,6 +16,7 @@ type Stream struct {
 	wake      func()        // tells the loop of a cancellation
 	cancelled atomic.Bool
 	leaving   atomic.Bool
+	begun     atomic.Bool
 	unwatch   func() bool
 
 	mu      sync.Mutex
@@ -83,6 +84,9 @@ func (s *Stream) Cancel() {
 // state in Result, from which another worker goes on. Where the state cannot be
 // exported the generation goes on here.
 func (s *Stream) Migrate() { s.leaving.Store(true) }
+
+// Begun reports whether a token has been generated, here or before.
+func (s *Stream) Begun() bool { return s.begun.Load() }
 
 // notify tells the reader; the loop calls it without waiting.
 func (s *Stream) notify() {

@@ -1,0 +1,149 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+
+	"github.com/weirhq/weir/engine/worker/handoff"
+	"github.com/weirhq/weir/internal/openai"
+)
+
+// Roles that a worker may have. Any worker serves any request; the role is what
+// a gateway routes by.
+var Roles = []string{"mixed", "prefill", "decode"}
+
+// maxOrder is the longest body of a call under /instance/v1, in bytes.
+const maxOrder = 4096
+
+// readOrder reads the small JSON object of a call. An empty body leaves v as it
+// is.
+func readOrder(r *http.Request, v any) error {
+	data, err := io.ReadAll(io.LimitReader(r.Body, maxOrder+1))
+	if err != nil || len(data) > maxOrder {
+		return openai.BadRequest("", openai.CodeInvalidJSON, "the body must have at most %d bytes", maxOrder)
+	}
+	if len(data) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return openai.BadRequest("", openai.CodeInvalidJSON, "the body is not the JSON object that this call takes")
+	}
+	return nil
+}
+
+func (s *Server) setRole(w http.ResponseWriter, r *http.Request) {
+	var o struct {
+		Role string `json:"role"`
+	}
+	if err := readOrder(r, &o); err != nil {
+		openai.AsError(err).Write(w, nil)
+		return
+	}
+	if !slices.Contains(Roles, o.Role) {
+		openai.BadRequest("role", openai.CodeInvalidValue, "role must be mixed, prefill or decode").Write(w, nil)
+		return
+	}
+	if was := s.role.Swap(&o.Role); *was != o.Role {
+		s.log.Info("role changed", "from", *was, "to", o.Role)
+	}
+	s.touch()
+	writeJSON(w, http.StatusOK, o)
+}
+
+func (s *Server) setDraining(w http.ResponseWriter, r *http.Request) {
+	o := struct {
+		Draining bool `json:"draining"`
+		Requests int  `json:"requests"` // in flight
+	}{Draining: true}
+	if err := readOrder(r, &o); err != nil {
+		openai.AsError(err).Write(w, nil)
+		return
+	}
+	s.drained.Store(o.Draining)
+	s.touch()
+	o.Draining, o.Requests = s.draining(), s.InFlight()
+	s.log.Info("draining by order", "draining", o.Draining, "requests", o.Requests)
+	writeJSON(w, http.StatusOK, o)
+}
+
+// renew gives a hand-off a new lease.
+func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
+	var o struct {
+		Handle    string `json:"handle"`
+		Operation string `json:"operation"`
+	}
+	if err := readOrder(r, &o); err != nil {
+		openai.AsError(err).Write(w, nil)
+		return
+	}
+	h, err := handoff.ParseHandle(o.Handle)
+	if err != nil {
+		openai.BadRequest("handle", openai.CodeInvalidValue, "handle: %s", err).Write(w, nil)
+		return
+	}
+	m := s.model.Load()
+	if m == nil || m.KV == nil {
+		handoffGone().Write(w, nil)
+		return
+	}
+	expires, err := m.KV.Store.Renew(h, o.Operation)
+	if errors.Is(err, handoff.ErrGone) {
+		handoffGone().Write(w, nil)
+		return
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Expires float64 `json:"expires"` // Unix seconds
+	}{float64(expires.UnixMilli()) / 1000})
+}
+
+func handoffGone() *openai.Error {
+	return &openai.Error{Status: http.StatusNotFound, Type: openai.TypeNotFound, Code: "handoff_gone",
+		Message: "there is no such hand-off for this operation", NoRetry: true}
+}
+
+// migrate asks a running request to go on elsewhere.
+func (s *Server) migrate(w http.ResponseWriter, r *http.Request) {
+	var o struct {
+		Operation string `json:"operation"`
+	}
+	if err := readOrder(r, &o); err != nil {
+		openai.AsError(err).Write(w, nil)
+		return
+	}
+	s.mu.Lock()
+	stream := s.calls[o.Operation]
+	s.mu.Unlock()
+	switch {
+	case stream == nil:
+		(&openai.Error{Status: http.StatusNotFound, Type: openai.TypeNotFound, Code: "operation_unknown",
+			Message: "no request of this operation runs here", NoRetry: true}).Write(w, nil)
+		return
+	case !stream.Begun():
+		(&openai.Error{Status: http.StatusConflict, Type: openai.TypeInvalidRequest, Code: "operation_waiting",
+			Message: "this request has no token yet: send it elsewhere instead", NoRetry: true}).Write(w, nil)
+		return
+	}
+	stream.Migrate()
+	writeJSON(w, http.StatusOK, o)
+}
+
+// enter makes a request's stream known under its operation until leave.
+func (s *Server) enter(operation string, c *call) (leave func()) {
+	if operation == "" {
+		return func() {}
+	}
+	stream := c.loop
+	s.mu.Lock()
+	s.calls[operation] = stream
+	s.mu.Unlock()
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.calls[operation] == stream { // not that of a later try
+			delete(s.calls, operation)
+		}
+	}
+}
