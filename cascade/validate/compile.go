@@ -7,26 +7,43 @@ import (
 	"math"
 	"regexp"
 	"sort"
+	"strings"
 )
 
 // annotations say nothing about validity.
 var annotations = map[string]bool{
 	"title": true, "description": true, "default": true, "examples": true, "$schema": true, "$id": true,
 	"$comment": true, "deprecated": true, "readOnly": true, "writeOnly": true, "strict": true,
+	"format": true, "contentEncoding": true, "contentMediaType": true,
+	"$defs": true, "definitions": true, // compiled where they are referred to
 }
 
-type compiler struct{ left int }
+// compiler makes one Schema. refs are the schemas that references lead to, the
+// unfinished ones too: a schema may refer to itself.
+type compiler struct {
+	left int
+	root any
+	refs map[string]*Schema
+}
 
 func (c *compiler) compile(v any, depth int) (*Schema, error) {
 	if c.left--; c.left < 0 || depth > maxDepth {
-		return nil, errors.New("too large or nested too deep")
+		return nil, errTooLarge
 	}
-	s := &Schema{minimum: math.Inf(-1), maximum: math.Inf(1), exclusiveMinimum: math.Inf(-1), exclusiveMaximum: math.Inf(1),
+	s := anySchema()
+	return s, c.fill(s, v, depth)
+}
+
+func anySchema() *Schema {
+	return &Schema{minimum: math.Inf(-1), maximum: math.Inf(1), exclusiveMinimum: math.Inf(-1), exclusiveMaximum: math.Inf(1),
 		maxLength: math.MaxInt, maxItems: math.MaxInt, maxProperties: math.MaxInt}
+}
+
+func (c *compiler) fill(s *Schema, v any, depth int) error {
 	switch v := v.(type) {
 	case bool:
 		s.never = !v
-		return s, nil
+		return nil
 	case map[string]any:
 		keys := make([]string, 0, len(v))
 		for k := range v {
@@ -35,16 +52,50 @@ func (c *compiler) compile(v any, depth int) (*Schema, error) {
 		sort.Strings(keys)
 		for _, k := range keys {
 			if err := c.keyword(s, k, v[k], depth); err != nil {
-				return nil, fmt.Errorf("%s: %w", k, err)
+				return fmt.Errorf("%s: %w", k, err)
 			}
 		}
+		return nil
+	}
+	return errors.New("want an object or true or false")
+}
+
+// reference finds the schema that a JSON pointer into this document leads to.
+func (c *compiler) reference(v any, depth int) (*Schema, error) {
+	at, ok := v.(string)
+	if !ok {
+		return nil, errors.New("want a text")
+	}
+	if s := c.refs[at]; s != nil {
 		return s, nil
 	}
-	return nil, errors.New("want an object or true or false")
+	path, inside := strings.CutPrefix(at, "#")
+	if !inside || path != "" && path[0] != '/' {
+		return nil, fmt.Errorf("reference to another document: %w", ErrUnsupported)
+	}
+	to := c.root
+	for _, name := range strings.Split(path, "/")[1:] {
+		object, _ := to.(map[string]any)
+		if to, ok = object[pointerName.Replace(name)]; !ok {
+			return nil, fmt.Errorf("%q leads nowhere", at)
+		}
+	}
+	s := anySchema()
+	c.refs[at] = s
+	if c.left--; c.left < 0 || depth > maxDepth {
+		return nil, errTooLarge
+	}
+	return s, c.fill(s, to, depth+1)
 }
+
+var pointerName = strings.NewReplacer("~1", "/", "~0", "~")
+
+var errTooLarge = errors.New("too large or nested too deep")
 
 func (c *compiler) keyword(s *Schema, key string, v any, depth int) (err error) {
 	switch key {
+	case "$ref":
+		s.ref, err = c.reference(v, depth)
 	case "type":
 		s.types, err = typeNames(v)
 	case "enum":
@@ -106,7 +157,7 @@ func limit(s *Schema, key string, v any) error {
 		*to = int(i)
 		return nil
 	}
-	return errors.New("this keyword is not supported")
+	return fmt.Errorf("this keyword is %w", ErrUnsupported)
 }
 
 func typeNames(v any) ([]string, error) {
@@ -183,5 +234,9 @@ func pattern(v any) (*regexp.Regexp, error) {
 	if !ok {
 		return nil, errors.New("want a text")
 	}
-	return regexp.Compile(text)
+	re, err := regexp.Compile(text)
+	if err != nil { // it may be right in the dialect of ECMA-262
+		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
+	}
+	return re, nil
 }

@@ -17,9 +17,15 @@ import (
 	"unicode/utf8"
 )
 
-// ErrSchema says that a schema is not valid or uses what is not supported. It
-// is found when the schema is compiled, not when an answer is checked.
-var ErrSchema = errors.New("schema")
+// Errors of ParseSchema: found when a schema is compiled, not when an answer is
+// checked.
+var (
+	// ErrSchema says that a schema is wrong, too large or nested too deep.
+	ErrSchema = errors.New("schema")
+	// ErrUnsupported says that a schema may be right, but asks for what is not
+	// checked here.
+	ErrUnsupported = errors.New("not supported in schemas")
+)
 
 // ErrInvalid says that an answer does not satisfy its validator.
 var ErrInvalid = errors.New("invalid answer")
@@ -29,7 +35,7 @@ const (
 	maxDepth  = 64
 	maxAnswer = 1 << 20
 	maxNodes  = 10_000
-	maxSteps  = 1_000_000 // comparisons of one value with one schema
+	maxSteps  = 250_000 // comparisons of one value with one schema
 )
 
 // work bounds one check: both the schema and the answer may be hostile.
@@ -41,9 +47,11 @@ type work struct {
 func (w work) deeper() work { return work{w.depth + 1, w.left} }
 
 // Schema is a compiled JSON schema: the keywords of draft 2020-12 that tool
-// calls use. References, formats and conditions are not supported and refused.
+// calls use, and references inside the schema. Formats are annotations, as the
+// draft has them by default. Conditions and other references are not supported.
 type Schema struct {
 	never      bool
+	ref        *Schema
 	types      []string
 	enum       []any
 	properties map[string]*Schema
@@ -65,16 +73,19 @@ type Schema struct {
 	minProperties, maxProperties       int
 }
 
-// ParseSchema compiles a schema. Unknown keywords are errors, except for
+// ParseSchema compiles a schema. Unknown keywords are ErrUnsupported, except for
 // annotations, so that a rule cannot be dropped silently.
 func ParseSchema(data []byte) (*Schema, error) {
 	v, err := decode(data)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrSchema, err)
 	}
-	c := compiler{left: maxNodes}
+	c := compiler{left: maxNodes, root: v, refs: map[string]*Schema{}}
 	s, err := c.compile(v, 0)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrUnsupported):
+		return nil, err
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrSchema, err)
 	}
 	return s, nil
@@ -117,6 +128,11 @@ func (s *Schema) check(v any, at string, w work) error {
 	}
 	if *w.left--; *w.left < 0 {
 		return errors.New("too much to check")
+	}
+	if s.ref != nil {
+		if err := s.ref.check(v, at, w.deeper()); err != nil {
+			return err
+		}
 	}
 	if s.never {
 		return fmt.Errorf("%s: not allowed", place(at))

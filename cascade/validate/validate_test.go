@@ -21,6 +21,8 @@ func TestSchema(t *testing.T) {
 		"do":{"type":"string","pattern":"^[a-z]+\\.[a-z]+$"},"room":{"enum":["kitchen","hall"]},
 		"value":{"type":"integer","minimum":0,"maximum":100,"multipleOf":5},
 		"except":{"type":"array","items":{"type":"string","minLength":2},"uniqueItems":true,"maxItems":2}}}`
+	tree := `{"$ref":"#/definitions/node","definitions":{"node":{"type":"object","required":["n"],"properties":{
+		"n":{"type":"integer"},"kids":{"type":"array","items":{"$ref":"#/definitions/node"}}}}}}`
 	tests := []struct {
 		schema, answer string
 		ok             bool
@@ -52,6 +54,14 @@ func TestSchema(t *testing.T) {
 		{`{"maxLength":2}`, `"äöü"`, false},
 		{`{"maxLength":3}`, `"äöü"`, true},
 		{`{}`, strings.Repeat("[", 200), false},
+		{`{"format":"date"}`, `"soon"`, true},
+		{`{"$ref":"#/$defs/a~1b","$defs":{"a/b":{"type":"string"}}}`, `"x"`, true},
+		{`{"$ref":"#/$defs/a~1b","$defs":{"a/b":{"type":"string"}}}`, `1`, false},
+		{`{"$ref":"#/$defs/a","maxLength":1,"$defs":{"a":{"type":"string"}}}`, `"xy"`, false},
+		{tree, `{"n":1,"kids":[{"n":2},{"n":3,"kids":[{"n":4}]}]}`, true},
+		{tree, `{"n":1,"kids":[{"n":2},{"n":3,"kids":[{"n":"4"}]}]}`, false},
+		{`{"$ref":"#"}`, `1`, false},
+		{`{"anyOf":[{"$ref":"#"},{"$ref":"#"}]}`, `1`, false},
 	}
 	for _, tt := range tests {
 		err := mustSchema(t, tt.schema).Check([]byte(tt.answer))
@@ -66,12 +76,18 @@ func TestSchema(t *testing.T) {
 
 func TestSchemaIsStrict(t *testing.T) {
 	for _, bad := range []string{
-		`{"$ref":"#/x"}`, `{"format":"date"}`, `{"typ":"string"}`, `{"type":"text"}`, `{"minimum":"3"}`, `{"minLength":-1}`,
-		`{"pattern":"("}`, `{"properties":[]}`, `{"anyOf":[]}`, `{"enum":1}`, `{"required":[1]}`, `7`, ``, `{} {}`,
+		`{"$ref":"#/x"}`, `{"$ref":1}`, `{"type":"text"}`, `{"minimum":"3"}`, `{"minLength":-1}`,
+		`{"properties":[]}`, `{"anyOf":[]}`, `{"enum":1}`, `{"required":[1]}`, `7`, ``, `{} {}`,
 		strings.Repeat(`{"not":`, 100) + `true` + strings.Repeat(`}`, 100),
+		`{"anyOf":[` + strings.Repeat(`true,`, 20_000) + `true]}`,
 	} {
-		if _, err := ParseSchema([]byte(bad)); !errors.Is(err, ErrSchema) {
+		if _, err := ParseSchema([]byte(bad)); !errors.Is(err, ErrSchema) || errors.Is(err, ErrUnsupported) {
 			t.Errorf("schema %.60s: %v", bad, err)
+		}
+	}
+	for _, other := range []string{`{"typ":"string"}`, `{"if":{}}`, `{"$ref":"https://example.org/x"}`, `{"pattern":"(?=x)"}`} {
+		if _, err := ParseSchema([]byte(other)); !errors.Is(err, ErrUnsupported) || errors.Is(err, ErrSchema) {
+			t.Errorf("schema %.60s: %v", other, err)
 		}
 	}
 	mustSchema(t, `{"title":"t","description":"d","default":1,"type":"integer"}`)
