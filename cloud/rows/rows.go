@@ -28,7 +28,7 @@ type Options struct {
 	Dir      string // of this gateway alone
 	Sink     ledger.Sink
 	MaxBytes int64         // of all files; 1 GiB
-	Batch    int           // rows per write; 2,000
+	Batch    int           // rows per write; 5,000
 	Every    time.Duration // between looks for rows; 200 ms
 	Timeout  time.Duration // of one write, as a database may hang; 10 s
 	Final    time.Duration // for the last writes at the end; 3 s
@@ -52,7 +52,7 @@ type Recorder struct {
 // become gateway_lost rows, which are delivered first.
 func Open(o Options) (*Recorder, error) {
 	if o.Batch <= 0 {
-		o.Batch = 2000
+		o.Batch = 5000
 	}
 	for _, d := range []struct {
 		v   *time.Duration
@@ -185,24 +185,23 @@ func (r *Recorder) delivered(n int64) {
 	}
 }
 
+// deliver writes rows. One bad row must not hold up the others for ever: a
+// batch with one is halved until it is found.
 func (r *Recorder) deliver(ctx context.Context, rows []tenants.UsageRecord) error {
 	err := r.insert(ctx, rows)
 	if !errors.Is(err, ledger.ErrBadRow) {
 		return err
 	}
-	// One bad row must not hold up the others for ever.
-	for i := range rows {
-		err := r.insert(ctx, rows[i:i+1])
-		if errors.Is(err, ledger.ErrBadRow) {
-			r.o.Log.Error("usage row dropped", "attempt", rows[i].AttemptID, "error", err)
-			r.bad.Add(1)
-			continue
-		}
-		if err != nil {
-			return err
-		}
+	if len(rows) == 1 {
+		r.o.Log.Error("usage row dropped", "attempt", rows[0].AttemptID, "error", err)
+		r.bad.Add(1)
+		return nil
 	}
-	return nil
+	half := len(rows) / 2
+	if err := r.deliver(ctx, rows[:half]); err != nil {
+		return err
+	}
+	return r.deliver(ctx, rows[half:])
 }
 
 func (r *Recorder) insert(ctx context.Context, rows []tenants.UsageRecord) error {

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/weirhq/weir/cloud/rows"
 	"github.com/weirhq/weir/internal/bench"
 	"github.com/weirhq/weir/internal/pgcluster"
 	"github.com/weirhq/weir/migrations"
@@ -52,15 +54,17 @@ func openDatabase(ctx context.Context, env bench.Env) (*database, error) {
 }
 
 const (
-	ledgerBatch  = 5000
-	ledgerRounds = 8
+	ledgerBatch  = 5000 // rows of a bare COPY, as many as a gateway writes at a time
+	ledgerRounds = 12
+	roundRows    = 4 * ledgerBatch
 	background   = 300 // requests per second that the gateway serves meanwhile
 )
 
-// measureLedger writes batches by turns into the ledger, with its sums, and by
-// bare COPY into a table of the same shape, while the gateway serves. It
-// returns the ledger's rows per second and their ratio to COPY's.
-func measureLedger(ctx context.Context, env bench.Env, db *database, r *rig) (rate, ratio float64, err error) {
+// measureLedger moves rows by turns from a gateway's files into the ledger,
+// with its sums, and by bare COPY from memory into a table of the same shape,
+// while the gateway serves. It returns the ledger's rows per second and their
+// ratio to COPY's.
+func measureLedger(ctx context.Context, env bench.Env, db *database, r *rig, rounds int) (rate, ratio float64, err error) {
 	conn, err := db.pool.Acquire(ctx)
 	if err != nil {
 		return 0, 0, err
@@ -69,28 +73,64 @@ func measureLedger(ctx context.Context, env bench.Env, db *database, r *rig) (ra
 	if _, err := conn.Exec(ctx, `create table bare (like weir.usage_ledger including all)`); err != nil {
 		return 0, 0, err
 	}
-	store := ledger.NewStore(db.pool)
+	recorder, err := rows.Open(rows.Options{Dir: filepath.Join(env.Dir, "drain"), Sink: ledger.NewStore(db.pool), Batch: ledgerBatch, Log: quiet})
+	if err != nil {
+		return 0, 0, err
+	}
+	defer closeRecorder(recorder)
 	served, stop := r.load(ctx)
 	defer stop()
-	var writing, copying time.Duration
-	for i := range ledgerRounds + 1 {
-		batch := someRows(ledgerBatch)
-		began := time.Now()
-		if _, err := store.Insert(ctx, batch); err != nil {
+	var draining, copying time.Duration
+	var answered int64
+	for i := range rounds + 1 {
+		batch := someRows(roundRows)
+		if err := record(recorder, batch); err != nil {
+			return 0, 0, err
+		}
+		before, began := served.Load(), time.Now()
+		if err := recorder.Flush(ctx); err != nil {
 			return 0, 0, err
 		}
 		between := time.Now()
-		if err := ledger.BareCopy(ctx, conn.Conn(), "bare", batch); err != nil {
-			return 0, 0, err
+		for part := range slices.Chunk(batch, ledgerBatch) {
+			if err := ledger.BareCopy(ctx, conn.Conn(), "bare", part); err != nil {
+				return 0, 0, err
+			}
 		}
 		if i > 0 { // the first makes partitions and plans
-			writing, copying = writing+between.Sub(began), copying+time.Since(between)
+			draining, copying = draining+between.Sub(began), copying+time.Since(between)
+			answered += served.Load() - before
 		}
 	}
-	rate = float64(ledgerRounds*ledgerBatch) / writing.Seconds()
-	bare := float64(ledgerRounds*ledgerBatch) / copying.Seconds()
-	fmt.Fprintf(env.Out, "ledger: %.0f rows/s with sums, bare COPY %.0f rows/s, while %d requests were served\n", rate, bare, served.Load())
+	if st := recorder.Stats(); st.Inserted != uint64((rounds+1)*roundRows) || st.Duplicates != 0 {
+		return 0, 0, fmt.Errorf("bench: the ledger took %+v of %d rows", st, (rounds+1)*roundRows)
+	}
+	rate = float64(rounds*roundRows) / draining.Seconds()
+	bare := float64(rounds*roundRows) / copying.Seconds()
+	fmt.Fprintf(env.Out, "ledger: %.0f rows/s from files with sums, bare COPY %.0f rows/s from memory, %d rows each; meanwhile %.0f requests/s were served\n",
+		rate, bare, rounds*roundRows, float64(answered)/(draining+copying).Seconds())
 	return rate, rate / bare, nil
+}
+
+// record puts rows into a gateway's files.
+func record(r *rows.Recorder, batch []tenants.UsageRecord) error {
+	for i := range batch {
+		e, err := r.Begin(&batch[i])
+		if err == nil {
+			err = e.Settle(&batch[i])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closeRecorder gives its directory up.
+func closeRecorder(r *rows.Recorder) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	r.Run(ctx)
 }
 
 // someRows are rows of this minute, as a gateway's batches are.
@@ -98,7 +138,7 @@ func someRows(n int) []tenants.UsageRecord {
 	out := make([]tenants.UsageRecord, n)
 	now := time.Now()
 	for i := range out {
-		out[i] = aRow(now)
+		out[i] = aRow(now.Add(time.Duration(i) * 10 * time.Microsecond))
 		out[i].KeyID = fmt.Sprintf("key%02d", i%20)
 		out[i].NodeEpoch = "other"
 	}

@@ -48,7 +48,7 @@ func run(ctx context.Context, env bench.Env) ([]bench.Bar, error) {
 	}
 	fmt.Fprintf(env.Out, "gateway: tenants add %v at the median of 1500 requests each\n", added)
 	bars = append(bars, bench.Bar{Name: "tenants.gateway.added.p50", Measured: float64(added.Nanoseconds()) / 1e3, Unit: "us", Want: bench.AtMost, Bound: boundGatewayP50})
-	rate, ratio, err := measureLedger(ctx, env, db, r)
+	rate, ratio, err := measureLedger(ctx, env, db, r, ledgerRounds)
 	if err != nil {
 		return nil, err
 	}

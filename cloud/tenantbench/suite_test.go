@@ -28,7 +28,7 @@ func TestRig(t *testing.T) {
 	if _, err := r.added(t.Context(), 20); err != nil {
 		t.Error(err)
 	}
-	if rate, ratio, err := measureLedger(t.Context(), env, db, r); err != nil || rate <= 0 || ratio <= 0 {
+	if rate, ratio, err := measureLedger(t.Context(), env, db, r, 1); err != nil || rate <= 0 || ratio <= 0 {
 		t.Errorf("ledger %v rows/s, ratio %v: %v", rate, ratio, err)
 	}
 	r.close() // delivers what waits

@@ -291,3 +291,45 @@ func TestSharesNeverExceedTheLimit(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRowsWhileALeaseIsClosed: a row that is on its way into the ledger while
+// its lease is closed is counted, though the closer has not seen it.
+func TestRowsWhileALeaseIsClosed(t *testing.T) {
+	r := newRig(t, 50)
+	h := r.holder("a")
+	admitted, row := h.one(false)
+	if !admitted {
+		t.Fatal("the first request was refused")
+	}
+	closer, err := r.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closer.Rollback(context.Background())
+	if _, err := closer.Exec(t.Context(), `select pg_advisory_xact_lock($1)`, ledger.CloseLock); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan struct{})
+	go func() { defer close(written); r.insert(row) }()
+	for deadline := time.Now().Add(time.Minute); r.number(`select count(*) from pg_locks where locktype = 'advisory' and not granted`) == 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("the row does not wait for the lease's closer")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	for _, sql := range []string{
+		`update weir.budgets set closed = closed + (select sum(used) from weir.budget_leases where not final)`,
+		`update weir.budget_leases set final = true, reserved = 0`,
+	} {
+		if _, err := closer.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := closer.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-written
+	if n := r.counted(); n != 1 {
+		t.Errorf("the budget counts %d requests, the ledger 1", n)
+	}
+}

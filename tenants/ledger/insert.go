@@ -5,12 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
-	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -18,7 +15,7 @@ import (
 	"github.com/weirhq/weir/tenants"
 )
 
-// Store writes and reads the ledger. It is safe for concurrent use.
+// Store writes the ledger. It is safe for concurrent use.
 type Store struct {
 	pool *pgxpool.Pool
 
@@ -37,6 +34,11 @@ type Result struct {
 	Duplicates int // in the ledger already, with the same tenant and device
 }
 
+// Sink writes a batch of rows, all or none. Store is one.
+type Sink interface {
+	Insert(context.Context, []tenants.UsageRecord) (Result, error)
+}
+
 // ErrBadRow marks rows that the ledger can never hold; trying again is useless.
 var ErrBadRow = errors.New("row cannot be written to the ledger")
 
@@ -44,136 +46,120 @@ var ErrBadRow = errors.New("row cannot be written to the ledger")
 // or none. A row whose attempt, tenant and device are in the ledger already
 // changes nothing and counts as a duplicate. The error wraps ErrBadRow when a
 // row is at fault.
+//
+// Most rows come once. So they are copied straight into the ledger, whose key
+// refuses the whole batch when one is there already; only then is it asked
+// which, and the others are copied.
 func (s *Store) Insert(ctx context.Context, rows []tenants.UsageRecord) (Result, error) {
-	if len(rows) == 0 {
-		return Result{}, nil
+	lines, err := linesOf(rows)
+	for err == nil && len(lines) > 0 {
+		if err = s.insertNew(ctx, lines); err == nil {
+			break
+		}
+		lines, err = s.rest(ctx, lines, err)
 	}
-	data, days, err := encode(rows)
-	if err != nil {
-		return Result{}, err
-	}
-	if err := s.ensureDays(ctx, days); err != nil {
-		return Result{}, fmt.Errorf("write ledger: %w", err)
-	}
-	n := 0
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
-		n, err = write(ctx, tx, data, epochsOf(rows))
-		return err
-	})
 	if err != nil {
 		s.forgetDays(err)
 		return Result{}, fmt.Errorf("write ledger: %w", classify(err))
 	}
-	return Result{Inserted: n, Duplicates: len(rows) - n}, nil
+	return Result{Inserted: len(lines), Duplicates: len(rows) - len(lines)}, nil
 }
 
-// write copies the encoded rows into the connection's own stage and moves
-// those that are new from there.
-func write(ctx context.Context, tx pgx.Tx, data []byte, epochs []string) (inserted int, err error) {
-	if _, err := tx.Exec(ctx, stageSQL); err != nil {
-		return 0, err
+// rest returns the lines to try again after they were refused together: those
+// that the ledger does not hold. Where that is no reason, it returns the
+// refusal.
+func (s *Store) rest(ctx context.Context, lines []line, refusal error) ([]line, error) {
+	if code(refusal) != "23505" {
+		return nil, refusal
 	}
-	if _, err := tx.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(data), copySQL); err != nil {
-		return 0, err
+	missing, err := s.missing(ctx, lines)
+	if err == nil && len(missing) == len(lines) {
+		err = refusal
 	}
-	// Whoever closes a lease by the ledger's sum waits for rows on their way,
-	// and they for it: no row is counted by both or by neither.
-	late := false
-	err = tx.QueryRow(ctx, `select exists (select from weir.budget_leases where final and epoch = any($1)) from pg_advisory_xact_lock_shared($2)`,
-		epochs, CloseLock).Scan(&late)
+	return missing, err
+}
+
+// insertNew writes lines of which none is in the ledger.
+func (s *Store) insertNew(ctx context.Context, lines []line) error {
+	sums, err := sum(lines)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	err = tx.QueryRow(ctx, moveSQL).Scan(&inserted)
-	if err == nil && late && inserted > 0 {
-		err = Recount(ctx, tx, epochs, false)
+	if err := s.ensureDays(ctx, daysOf(lines)); err != nil {
+		return err
 	}
-	return inserted, err
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if err := copyLines(ctx, tx.Conn(), "weir.usage_ledger", lines); err != nil {
+			return err
+		}
+		return count(ctx, tx, sums, epochsOf(lines))
+	})
 }
 
-func epochsOf(rows []tenants.UsageRecord) []string {
-	var out []string
-	for i := range rows {
-		if e := rows[i].NodeEpoch; e != "" && !slices.Contains(out, e) {
-			out = append(out, e)
-		}
+func copyLines(ctx context.Context, conn *pgx.Conn, table string, lines []line) error {
+	_, err := conn.PgConn().CopyFrom(ctx, bytes.NewReader(encode(lines)), `copy `+table+` (`+rowColumns+`) from stdin (format binary)`)
+	return err
+}
+
+// count adds sums, and rows that come late to budgets whose leases are closed.
+// Whoever closes a lease by the ledger's sum holds CloseLock meanwhile. It is
+// taken by a statement of its own, because a statement that waits for it does
+// not see what the closer has done: no row is counted by both or by neither.
+func count(ctx context.Context, tx pgx.Tx, s sums, epochs []string) error {
+	late := false
+	b := &pgx.Batch{}
+	b.Queue(addMinutesSQL, s.minutes.args()...)
+	b.Queue(addHoursSQL, s.hours.args()...)
+	b.Queue(`select pg_advisory_xact_lock_shared($1)`, CloseLock)
+	b.Queue(`select exists (select from weir.budget_leases where final and epoch = any($1))`, epochs).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&late) })
+	if err := tx.SendBatch(ctx, b).Close(); err != nil || !late {
+		return err
 	}
-	return out
+	return Recount(ctx, tx, epochs, false)
+}
+
+// missing returns the lines that the ledger does not hold.
+func (s *Store) missing(ctx context.Context, lines []line) ([]line, error) {
+	out := make([]line, 0, len(lines))
+	rows, err := s.pool.Query(ctx, missingSQL, keysOf(lines)...)
+	if err != nil {
+		return nil, err
+	}
+	var at int64
+	_, err = pgx.ForEachRow(rows, []any{&at}, func() error {
+		out = append(out, lines[at-1])
+		return nil
+	})
+	return out, err
+}
+
+// code returns the SQLSTATE of an error of the database.
+func code(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
 }
 
 // classify tells errors of the data (SQLSTATE classes 22 and 23) from those of
 // the database, which pass.
 func classify(err error) error {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "22") || pg.Code == "23502") {
+	if c := code(err); strings.HasPrefix(c, "22") || c == "23502" {
 		return fmt.Errorf("%w: %w", ErrBadRow, err)
 	}
 	return err
 }
 
-const day = 24 * time.Hour
-
-// dayOf returns the partition of a row: the UTC day inside a UUIDv7 attempt
-// id, so that a replay meets its first copy even if its times have changed,
-// else the day on which it started. An id that is far from the start is no
-// time at all.
-func dayOf(attempt uuid.UUID, started time.Time) time.Time {
-	t := started.UTC()
-	if attempt.Version() == 7 {
-		sec, nsec := attempt.Time().UnixTime()
-		if minted := time.Unix(sec, nsec).UTC(); minted.Sub(t).Abs() <= day {
-			t = minted
-		}
+// BareCopy copies rows into a table of the ledger's columns and does nothing
+// else: what benchmarks compare Insert with.
+func BareCopy(ctx context.Context, conn *pgx.Conn, table string, rows []tenants.UsageRecord) error {
+	lines, err := linesOf(rows)
+	if err != nil {
+		return err
 	}
-	return t.Truncate(day)
-}
-
-// EnsureDays makes the partitions from one day to another, both included, so
-// that no request has to wait for them.
-func (s *Store) EnsureDays(ctx context.Context, from, to time.Time) error {
-	var days []time.Time
-	for d := from.UTC().Truncate(day); !d.After(to); d = d.Add(day) {
-		days = append(days, d)
-	}
-	if err := s.ensureDays(ctx, days); err != nil {
-		return fmt.Errorf("make ledger partitions: %w", err)
-	}
-	return nil
-}
-
-func (s *Store) ensureDays(ctx context.Context, days []time.Time) error {
-	for _, d := range days {
-		n := d.Unix() / int64(day/time.Second)
-		s.mu.Lock()
-		known := s.days[n]
-		s.mu.Unlock()
-		if known {
-			continue
-		}
-		if _, err := s.pool.Exec(ctx, `select weir.ensure_usage_day($1)`, d); err != nil {
-			return err
-		}
-		s.mu.Lock()
-		s.days[n] = true
-		s.mu.Unlock()
-	}
-	return nil
-}
-
-// forgetDays makes the next write look for its partitions again, after
-// retention or a restored backup has taken one away.
-func (s *Store) forgetDays(err error) {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == "23514" { // no partition for the row
-		s.mu.Lock()
-		clear(s.days)
-		s.mu.Unlock()
-	}
-}
-
-// Sink writes a batch of rows, all or none. Store is one.
-type Sink interface {
-	Insert(context.Context, []tenants.UsageRecord) (Result, error)
+	return copyLines(ctx, conn, pgx.Identifier{table}.Sanitize(), lines)
 }
 
 // Stats are counts of a writer of rows since its start.

@@ -11,11 +11,14 @@ import (
 // ledger's sum: "weir" and 2. Writers of rows share it.
 const CloseLock int64 = 0x77656972_00000002
 
-// stageSQL makes the table of this connection that COPY fills. It is emptied
-// with every commit.
-const stageSQL = `create temporary table if not exists usage_stage (like weir.usage_ledger including defaults) on commit delete rows`
-
-const copySQL = `copy usage_stage (` + stageColumns + `) from stdin (format binary)`
+// missingSQL finds which of the keys $1 to $4 the ledger lacks, each by its
+// index: limit keeps the planner from reading whole partitions.
+const missingSQL = `select r.ord from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::date[]) with ordinality as r (attempt_id, tenant_id, device_id, day, ord)
+	left join lateral (
+		select true as found from weir.usage_ledger u
+		where (u.attempt_id, u.tenant_id, u.device_id, u.day) = (r.attempt_id, r.tenant_id, r.device_id, r.day) limit 1
+	) u on true
+	where u.found is null order by r.ord`
 
 // counted is what a ledger row f counts in a budget of the kind b.kind. Only
 // rows of the cloud count: an edge's tokens are its owner's.
@@ -31,11 +34,6 @@ const matches = `f.tier = 'cloud' and (b.match_key in ('', '*') or b.match_key =
 	and (b.match_class = '' or b.match_class = f.class)
 	and b.period = case b.window_ when 'day' then floor(extract(epoch from f.started_at) / 86400)::int
 		else (extract(year from f.started_at at time zone 'UTC') * 12 + extract(month from f.started_at at time zone 'UTC') - 23641)::int end`
-
-// moveSQL moves new rows from the stage into the ledger and adds them to the
-// sums. Groups are written in the order of their keys, so that gateways that
-// write at the same time wait for one another instead of deadlocking.
-const moveSQL = `with ` + moveCTEs + ` select count(*) from fresh`
 
 // recountSQL sets what closed leases of the processes $1 count to the ledger's
 // sum; without $2 only where that is more. Leases of a process that still holds
@@ -72,38 +70,3 @@ func Recount(ctx context.Context, tx pgx.Tx, epochs []string, exact bool) error 
 	}
 	return nil
 }
-
-const moveCTEs = `fresh as (
-	insert into weir.usage_ledger (` + stageColumns + `) select ` + stageColumns + ` from usage_stage
-	on conflict do nothing
-	returning tenant_id, device_id, key_id, tier, model, class, outcome, attempt, input_tokens, cached_tokens, output_tokens,
-		reasoning_tokens, cost_nanousd, started_at, ttft_us, total_us, node_epoch
-),
-minutes as (
-	select date_trunc('minute', started_at) as at, tenant_id, key_id, tier, model, class, outcome,
-		sum((attempt <= 1 and outcome <> 'escalated')::int) as requests, count(*) as attempts,
-		sum(input_tokens) as input_tokens, sum(cached_tokens) as cached_tokens, sum(output_tokens) as output_tokens,
-		sum(reasoning_tokens) as reasoning_tokens, sum(cost_nanousd) as cost_nanousd,
-		sum((ttft_us > 0)::int) as answered, sum(ttft_us) as ttft_us, sum(total_us) as total_us
-	from fresh group by 1, 2, 3, 4, 5, 6, 7
-),
-by_minute as (
-	insert into weir.usage_minute as t select * from minutes order by ` + groupKey + `
-	on conflict (` + groupKey + `) do update set ` + addSums + `
-),
-by_hour as (
-	insert into weir.usage_hour as t
-	select date_trunc('hour', at at time zone 'UTC') at time zone 'UTC', tenant_id, key_id, tier, model, class, outcome,
-		sum(requests), sum(attempts), sum(input_tokens), sum(cached_tokens), sum(output_tokens), sum(reasoning_tokens),
-		sum(cost_nanousd), sum(answered), sum(ttft_us), sum(total_us)
-	from minutes group by 1, 2, 3, 4, 5, 6, 7 order by 2, 1, 3, 4, 5, 6, 7
-	on conflict (` + groupKey + `) do update set ` + addSums + `
-)`
-
-const groupKey = `tenant_id, at, key_id, tier, model, class, outcome`
-
-const addSums = `requests = t.requests + excluded.requests, attempts = t.attempts + excluded.attempts,
-	input_tokens = t.input_tokens + excluded.input_tokens, cached_tokens = t.cached_tokens + excluded.cached_tokens,
-	output_tokens = t.output_tokens + excluded.output_tokens, reasoning_tokens = t.reasoning_tokens + excluded.reasoning_tokens,
-	cost_nanousd = t.cost_nanousd + excluded.cost_nanousd, answered = t.answered + excluded.answered,
-	ttft_us = t.ttft_us + excluded.ttft_us, total_us = t.total_us + excluded.total_us`

@@ -87,7 +87,19 @@ func digit(c byte) byte {
 
 // decodeRecord reads what appendRecord wrote, and nothing else.
 func decodeRecord(b []byte) (tenants.UsageRecord, error) {
-	d := decoder{rest: b}
+	var d decoder
+	return d.record(b)
+}
+
+// decoder reads from the front of rest until something is missing.
+type decoder struct {
+	rest   []byte
+	failed bool
+	seen   map[string]string // texts by themselves: most repeat from row to row; nil for one row
+}
+
+func (d *decoder) record(b []byte) (tenants.UsageRecord, error) {
+	d.rest, d.failed = b, false
 	if v := d.bytes(1); d.failed || v[0] != codecVersion {
 		return tenants.UsageRecord{}, fmt.Errorf("%w: unknown version", errRecord)
 	}
@@ -113,12 +125,6 @@ func decodeRecord(b []byte) (tenants.UsageRecord, error) {
 	r.Tier, r.Outcome, r.UsageSource = tenants.Tier(tier), tenants.Outcome(outcome), tenants.UsageSource(source)
 	r.StartedAt = time.Unix(sec, nsec).UTC()
 	return r, nil
-}
-
-// decoder reads from the front of rest until something is missing.
-type decoder struct {
-	rest   []byte
-	failed bool
 }
 
 func (d *decoder) bytes(n int) []byte {
@@ -161,5 +167,13 @@ func (d *decoder) text() string {
 	if n == nil {
 		return ""
 	}
-	return string(d.bytes(int(n[0])))
+	raw := d.bytes(int(n[0]))
+	if s, ok := d.seen[string(raw)]; ok {
+		return s
+	}
+	s := string(raw)
+	if d.seen != nil {
+		d.seen[s] = s
+	}
+	return s
 }

@@ -81,6 +81,7 @@ type Spool struct {
 	dirLock *os.File
 
 	drain sync.Mutex // held while a batch is delivered
+	ahead *batch     // the one after it, or nil; of drain
 
 	mu         sync.Mutex
 	closed     bool
