@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"github.com/weirhq/weir/cloud/control"
 	"github.com/weirhq/weir/cloud/gateway"
 	"github.com/weirhq/weir/cloud/rows"
 	"github.com/weirhq/weir/tenants"
@@ -11,6 +12,9 @@ import (
 func (p *fakePlane) Begin(rec *tenants.UsageRecord) (gateway.Entry, error) {
 	return gateway.AtEnd(p.Record).Begin(rec)
 }
+
+// Attach is for the admin API, which this plane has not.
+func (p *fakePlane) Attach(control.Instances) {}
 
 // Leases says that this gateway is alone.
 func (p *fakePlane) Leases() *lease.Store { return nil }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirhq/weir/cloud/admit"
+	"github.com/weirhq/weir/cloud/control"
 	"github.com/weirhq/weir/cloud/gateway"
 	"github.com/weirhq/weir/cloud/pool"
 	"github.com/weirhq/weir/cloud/rows"
@@ -33,6 +34,8 @@ type plane interface {
 	gateway.Claims
 	// Register adds the routes of devices and operators.
 	Register(gin.IRouter)
+	// Attach gives the routes of operators the instances to tell of.
+	Attach(control.Instances)
 	// Run loads and refreshes until ctx ends.
 	Run(ctx context.Context) error
 	// DatabaseUp reports whether the last contact with the database succeeded.
@@ -79,6 +82,7 @@ func newRole(conf Config, p plane, auth *pki.Authority, tel *telemetry.Telemetry
 	if err != nil {
 		return nil, err
 	}
+	p.Attach(r.pool)
 	epoch := contract.NewID()
 	if r.admit, err = newAdmission(&conf, epoch, p, r.pool, tel, log); err != nil {
 		return nil, err

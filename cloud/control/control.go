@@ -57,6 +57,7 @@ type Control struct {
 	// adminsUsed collects when admin tokens were used.
 	adminsUsed sightings
 	sealer     sealer
+	instances  Instances // nil where the process has none
 }
 
 // New opens the secrets and, if there is one, the snapshot of the last run. It

@@ -59,11 +59,11 @@ func (d *Document) schema(t reflect.Type, in bool) *Schema {
 		return &Schema{Type: "string"}
 	case reflect.Bool:
 		return &Schema{Type: "boolean"}
-	case reflect.Float64:
+	case reflect.Float64, reflect.Float32:
 		return &Schema{Type: "number"}
-	case reflect.Int, reflect.Int64:
+	case reflect.Int, reflect.Int64, reflect.Uint64:
 		return &Schema{Type: "integer", Format: "int64"}
-	case reflect.Slice:
+	case reflect.Slice, reflect.Array:
 		return &Schema{Type: "array", Items: d.schema(t.Elem(), in)}
 	case reflect.Struct:
 		if in || t.Name() == "" {
