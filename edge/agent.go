@@ -18,7 +18,9 @@ import (
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/bundled"
 	"github.com/weirhq/weir/edge/identity"
+	"github.com/weirhq/weir/edge/learning"
 	"github.com/weirhq/weir/edge/local"
+	"github.com/weirhq/weir/edge/policies"
 	"github.com/weirhq/weir/edge/report"
 	"github.com/weirhq/weir/edge/roster"
 	"github.com/weirhq/weir/edge/supervise"
@@ -47,11 +49,12 @@ type agent struct {
 
 	id     *identity.Identity
 	worker *supervise.Worker
-	link   *uplink.Uplink
+	link   watchedLink
 	roster *roster.Roster
 	report *report.Reporter
 	api    *local.Server
 	past   *decisionLog
+	rules  *policies.Set
 
 	phase atomic.Value // string: "joining", "serving" or "draining"
 	began time.Time    // of serving; set before phase is
@@ -107,39 +110,59 @@ func (a *agent) assemble(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
-	a.link, err = uplink.New(uplink.Options{
+	a.link.Uplink, err = uplink.New(uplink.Options{
 		BaseURL: a.id.CloudURL, TLS: tlsConfig, DisableUDP: a.cfg.UDP == "off", ProbeEvery: a.cfg.UDPProbe,
 		PingPath: roster.PathSnapshot, PingHeader: a.roster.Conditional, Log: a.log,
 	})
 	if err != nil {
 		return err
 	}
-	if a.report, err = report.New(report.Options{Cloud: a.link, Dir: a.cfg.usageDir(), Log: a.log}); err != nil {
+	if a.report, err = report.New(report.Options{Cloud: a.link.Uplink, Dir: a.cfg.usageDir(), Log: a.log}); err != nil {
 		return err
 	}
-	if a.past, err = openDecisions(a.cfg.DataDir, a.log); err != nil {
+	cal, policy, err := decision(a.cfg)
+	if err != nil {
 		return err
 	}
-	if err := a.makeAPI(); err != nil {
+	if err := a.makeLearner(cal, policy); err != nil {
+		return err
+	}
+	if err := a.makeAPI(cal, policy); err != nil {
 		a.past.close()
 		return err
 	}
 	return nil
 }
 
-func (a *agent) makeAPI() error {
-	cal, policy, err := decision(a.cfg)
+// makeLearner makes what moves with the node's traffic: the controllers of the
+// tenant's policies and what is learned from labels. Damaged controllers begin anew.
+func (a *agent) makeLearner(cal *cascade.Calibration, policy cascade.Policy) (err error) {
+	a.rules = policies.New(policy, cal, a.log)
+	if err := a.rules.Restore(a.cfg.controllersFile()); err != nil {
+		a.log.Error("controllers of the tenant's policies begin anew", "err", err)
+	}
+	a.past, err = openDecisions(learning.Options{
+		Dir: a.cfg.decisionsDir(), Calibration: cal, Rules: a.rules, Idle: a.link.idle, Logger: a.log,
+		Shadow: learning.Limits{PerHour: a.cfg.ShadowPerHour, PerDay: int64(a.cfg.ShadowPerDayUSD * 1e9)},
+	})
 	if err != nil {
 		return err
 	}
+	if err = a.tel.Registry.Register(a.past.learner); err != nil {
+		a.past.close()
+	}
+	return err
+}
+
+func (a *agent) makeAPI(cal *cascade.Calibration, policy cascade.Policy) (err error) {
 	a.api, err = local.New(local.Options{
 		Model: a.cfg.modelName(), CloudModels: a.cfg.CloudModels,
 		TenantID: a.id.TenantID, DeviceID: a.id.DeviceID,
 		AllowAnonymous: a.cfg.AllowAnonymous, AllowedHosts: a.cfg.AllowedHosts, AllowedOrigins: a.cfg.AllowedOrigins,
-		Calibration: cal, Policy: policy, Decisions: a.past,
+		Calibration: cal, Policy: policy, Decisions: a.past, Learner: a.past.learner, Rules: a.rules,
 		FirstByte: a.cfg.FirstByte, Stall: a.cfg.Stall, Heartbeat: a.cfg.Heartbeat,
 		MaxInflight: a.cfg.MaxInflight, MaxLocal: a.cfg.MaxLocal,
-		Cloud: a.link, Worker: a.worker, Roster: a.roster, Recorder: a.report,
+		Cloud: &a.link, Worker: a.worker, Roster: a.roster, Recorder: a.report,
 		Generator: &upstream.Worker{
 			HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: a.cfg.MaxLocal, IdleConnTimeout: time.Minute}},
 			URL:  a.worker.URL(), FirstByte: a.cfg.FirstByte, Stall: a.cfg.Stall,
@@ -181,6 +204,11 @@ func decision(cfg Config) (*cascade.Calibration, cascade.Policy, error) {
 	return cal, cascade.ThresholdPolicy(threshold), nil
 }
 
+const (
+	exchangeEvery = 5 * time.Minute // of what was learned with the tenant's other devices
+	keepEvery     = 2 * time.Second // the controllers' file, when they have moved
+)
+
 const workerName = "edge-worker"
 
 func newWorker(cfg Config, opt Options, log *slog.Logger) (*supervise.Worker, error) {
@@ -221,7 +249,12 @@ func (a *agent) serve(ctx context.Context, listener net.Listener) error {
 	lower.run(a.worker.Run)
 	upper := newStage(ctx, fail)
 	upper.run(a.report.Run)
-	upper.run(func(ctx context.Context) error { return a.roster.Run(ctx, a.link, a.cfg.SnapshotPoll) })
+	upper.run(func(ctx context.Context) error { return a.roster.Run(ctx, a.link.Uplink, a.cfg.SnapshotPoll) })
+	upper.run(a.past.learner.Run)
+	upper.run(func(ctx context.Context) error {
+		return a.past.learner.Exchange(ctx, learning.Peer{Cloud: a.link.Uplink, Tenant: a.id.TenantID, Key: a.id.SnapshotKey}, exchangeEvery)
+	})
+	upper.run(func(ctx context.Context) error { return a.rules.Keep(ctx, a.cfg.controllersFile(), keepEvery) })
 	lower.run(a.checkCalibration)
 
 	srv := &http.Server{

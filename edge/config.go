@@ -34,6 +34,9 @@ type Config struct {
 	Threshold   float64 `yaml:"threshold" default:"-1" usage:"confidence below which the cloud is asked (-1: the calibration's)"`
 	Calibration string  `yaml:"calibration" usage:"calibration file (default: the bundled one)"`
 
+	ShadowPerHour   int     `yaml:"shadow_per_hour" default:"60" usage:"kept answers that the cloud may label in an hour (0: none)"`
+	ShadowPerDayUSD float64 `yaml:"shadow_per_day_usd" default:"0.1" usage:"dollars that such labels may cost in a day"`
+
 	AllowAnonymous bool     `yaml:"allow_anonymous" default:"false" usage:"serve callers without a key, on the device's account; loopback only"`
 	AllowedHosts   []string `yaml:"allowed_hosts" usage:"host names served beside loopback ones"`
 	AllowedOrigins []string `yaml:"allowed_origins" usage:"web origins that may call the API"`
@@ -67,6 +70,10 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("threshold %g: want 0 to 1, or -1 for the calibration's", c.Threshold)
 	case c.MaxInflight < 1 || c.MaxLocal < 1:
 		return errors.New("max_inflight and max_local must be at least 1")
+	case c.ShadowPerHour < 0 || c.ShadowPerHour > 100_000:
+		return fmt.Errorf("shadow_per_hour %d: want 0 to 100000", c.ShadowPerHour)
+	case !(c.ShadowPerDayUSD >= 0 && c.ShadowPerDayUSD <= 1e6):
+		return fmt.Errorf("shadow_per_day_usd %g: want 0 to 1000000", c.ShadowPerDayUSD)
 	case len(c.CloudModels) == 0:
 		return errors.New("cloud_models is empty")
 	}
@@ -98,3 +105,7 @@ func (c *Config) modelName() string {
 func (c *Config) identityDir() string  { return filepath.Join(c.DataDir, "identity") }
 func (c *Config) snapshotFile() string { return filepath.Join(c.DataDir, "snapshot.json") }
 func (c *Config) usageDir() string     { return filepath.Join(c.DataDir, "usage") }
+func (c *Config) decisionsDir() string { return filepath.Join(c.DataDir, "decisions") }
+func (c *Config) controllersFile() string {
+	return filepath.Join(c.DataDir, "controllers.json")
+}

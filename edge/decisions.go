@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 
 	"github.com/weirhq/weir/cascade/journal"
+	"github.com/weirhq/weir/edge/learning"
 )
 
 // Bounds of the decision log: two files of this size hold some 100,000
@@ -17,27 +17,34 @@ const (
 	decisionQueue = 1024
 )
 
-// decisionLog is the node's log of decisions. Requests hand their record over
-// and do not wait for the disk.
+// decisionLog is the node's log of decisions, and what was learned from them.
+// Requests hand their record over and do not wait for the disk.
 type decisionLog struct {
 	*journal.Async
+	learner *learning.Learner
 	journal *journal.Journal
 	dir     string
 	log     *slog.Logger
 	reading chan struct{} // one token: one search of the log at a time
 }
 
-// openDecisions opens the log in the folder "decisions" of the data directory.
-func openDecisions(dataDir string, log *slog.Logger) (*decisionLog, error) {
-	dir := filepath.Join(dataDir, "decisions")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+// openDecisions opens the log in a folder and learns what it holds.
+func openDecisions(opt learning.Options) (*decisionLog, error) {
+	if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("decision log: %w", err)
 	}
-	j, err := journal.Open(dir, journal.Options{MaxBytes: decisionBytes})
+	learner, err := learning.Open(opt)
 	if err != nil {
 		return nil, err
 	}
-	return &decisionLog{Async: journal.NewAsync(j, decisionQueue, log, nil), journal: j, dir: dir, log: log, reading: make(chan struct{}, 1)}, nil
+	j, err := journal.Open(opt.Dir, journal.Options{MaxBytes: decisionBytes})
+	if err != nil {
+		return nil, err
+	}
+	d := &decisionLog{learner: learner, journal: j, dir: opt.Dir, log: opt.Logger, reading: make(chan struct{}, 1)}
+	d.Async = journal.NewAsync(j, decisionQueue, opt.Logger, learner.Apply)
+	learner.Attach(d.Async)
+	return d, nil
 }
 
 // Find searches the log on disk, for requests that are no longer in memory.
@@ -51,9 +58,10 @@ func (d *decisionLog) Find(ctx context.Context, request string) (journal.Record,
 	return journal.Find(d.dir, request)
 }
 
-// close writes what is queued.
+// close writes what is queued and what was learned.
 func (d *decisionLog) close() {
 	d.Async.Close()
+	d.learner.Save(d.journal.Seq())
 	if err := d.journal.Close(); err != nil {
 		d.log.Warn("decision log was not closed well", "err", err)
 	}

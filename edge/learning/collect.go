@@ -63,7 +63,7 @@ func (l *Learner) Describe(out chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (l *Learner) Collect(out chan<- prometheus.Metric) {
 	for cell, v := range l.views.Load().cells {
-		collectCell(out, cell, &v)
+		collectCell(out, cell, v)
 	}
 	count := func(d *prometheus.Desc, n uint64, label string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), label)

@@ -71,8 +71,8 @@ type Learner struct {
 // views is what requests read.
 type views struct {
 	fingerprint string
-	cells       map[string]learn.View
-	unseen      learn.View // of a cell without traffic yet
+	cells       map[string]*learn.View
+	unseen      *learn.View // of a cell without traffic yet
 }
 
 // Open reads the snapshot and the tail of the log in the folder. A damaged
@@ -264,16 +264,22 @@ func (l *Learner) publish(cell string) {
 		return
 	}
 	next := &views{fingerprint: old.fingerprint, cells: maps.Clone(old.cells), unseen: old.unseen}
-	next.cells[cell] = l.table.View(cell)
+	v := l.table.View(cell)
+	next.cells[cell] = &v
 	l.views.Store(next)
 }
 
 func (l *Learner) publishAll() {
-	l.views.Store(&views{fingerprint: l.table.Fingerprint, cells: l.table.Views(), unseen: l.table.View("")})
+	unseen := l.table.View("")
+	all := &views{fingerprint: l.table.Fingerprint, cells: map[string]*learn.View{}, unseen: &unseen}
+	for name, v := range l.table.Views() {
+		all.cells[name] = &v
+	}
+	l.views.Store(all)
 }
 
-// View is what is known of a cell now.
-func (l *Learner) View(cell string) learn.View {
+// View is what is known of a cell now. It is not to be changed.
+func (l *Learner) View(cell string) *learn.View {
 	v := l.views.Load()
 	if known, ok := v.cells[cell]; ok {
 		return known

@@ -35,6 +35,7 @@ type call struct {
 	opt   contract.Options
 	class string
 	named cascade.Tier
+	check checks
 
 	ask    cascade.Request
 	node   cascade.Node
@@ -51,6 +52,7 @@ type call struct {
 	reserved   int64 // nano-dollars promised by rules for asking the cloud
 	edgeRuns   int
 	cloudSends int
+	heard      []byte // the cloud's answer to this request, for its label
 	via        uplink.Via
 	first      time.Duration // until the first content went to the client
 	edgeTime   time.Duration // spent in the local model
@@ -88,6 +90,9 @@ func (c *call) parse(s *Server, w http.ResponseWriter, r *http.Request) error {
 		c.req, err = openai.ParseChat(c.body)
 	}
 	if err != nil {
+		return err
+	}
+	if c.check, err = parseChecks(c.body); err != nil {
 		return err
 	}
 	c.body.StripInner()
@@ -133,8 +138,12 @@ func (c *call) applyPolicy(s *Server) {
 	if set := c.rules.Settings(); set.Mode != "" && c.opt.Mode == cascade.ModeAuto {
 		c.opt.Mode = set.Mode
 	}
-	if c.rules.Settings().Privacy.Local() {
+	set := c.rules.Settings()
+	if set.Privacy.Local() {
 		c.opt.Privacy = cascade.PrivacyLocalOnly
+	}
+	if set.Checks != nil {
+		c.check.rules.Pattern, c.check.rules.Refusals = set.Checks.Regexp(), set.Checks.Refusals
 	}
 }
 
@@ -194,6 +203,7 @@ func (c *call) observe(s *Server) {
 	c.ask = cascade.Request{
 		Mode: c.opt.Mode, Privacy: c.opt.Privacy, Named: c.named,
 		Tools:     present(c.body["tools"]) || present(c.body["functions"]),
+		Unchecked: c.check.beyond,
 		Remaining: c.remaining(now),
 	}
 	if c.req.MaxTokens != nil {

@@ -48,6 +48,9 @@ func (s *Server) costBound(c *call, context int) int64 {
 // duration as seen from here holds the way to the cloud already.
 func (s *Server) costs(c *call) policy.Costs {
 	k := policy.Costs{CloudNano: c.node.CloudCost, ExtraSeconds: s.latency.p50().Seconds()}
+	if v := s.opt.Learner.View(cell(c.class)); v.Effective > 0 {
+		k.CloudQuality = v.CloudQuality
+	}
 	if k.ExtraSeconds == 0 {
 		k.RTTSeconds = c.node.RTT.Seconds()
 	}

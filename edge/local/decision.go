@@ -35,9 +35,15 @@ func (s *Server) decide(c *call) {
 	if judged {
 		s.metrics.judged(c)
 	}
-	if s.opt.Decisions != nil && !s.opt.Decisions.Log(c.record(s, spent)) {
+	if s.opt.Decisions == nil {
+		return
+	}
+	r := c.record(s, spent)
+	teach := s.lesson(c, &r)
+	if !s.opt.Decisions.Log(r) {
 		s.metrics.dropped.Inc()
 	}
+	teach()
 }
 
 // record is the decision as it is logged: neither prompt nor answer is in it.
@@ -62,16 +68,7 @@ func (c *call) record(s *Server, spent int64) journal.Record {
 	if !math.IsInf(c.verdict.Theta, 0) { // JSON has no infinity
 		r.Gain, r.Theta = c.verdict.Gain, c.verdict.Theta
 	}
-	if cal := s.calibration(); cal != nil {
-		for _, t := range cal.Terms {
-			v, ok := t.Feature.Value(&c.draft.Signals)
-			if !ok || math.IsNaN(v) || math.IsInf(v, 0) {
-				r.Features = nil
-				break
-			}
-			r.Features = append(r.Features, v)
-		}
-	}
+	r.Features = c.features(s)
 	return r
 }
 

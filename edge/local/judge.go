@@ -1,12 +1,9 @@
 package local
 
 import (
-	"strings"
-
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/stream"
 	"github.com/weirhq/weir/edge/upstream"
-	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/tenants"
 )
 
@@ -14,13 +11,13 @@ import (
 // nothing it keeps the answer and still tells the confidence.
 func (c *call) judgeWhole(s *Server) cascade.Verdict {
 	c.refresh(s)
-	a := cascade.Answer{
-		Signals: c.draft.Signals,
-		Failed:  c.draft.Finish == openai.FinishStop && strings.TrimSpace(c.draft.Text) == "",
-	}
-	v := cascade.After(&c.ask, &a, s.calibration(), &c.policy, &c.node)
+	a := cascade.Answer{Signals: c.draft.Signals, Failed: c.check.failed(c.draft, c.ask.MaxTokens)}
+	v := cascade.After(&c.ask, &a, s.calibration(c), &c.policy, &c.node)
 	if !c.plan.Judge {
 		v.Escalate, v.Reason = false, c.plan.Reason
+	}
+	if a.Failed && c.check.form && !v.Escalate {
+		v.Reason = cascade.ReasonValidatorFailed // nobody else may try: the client is told that the form is broken
 	}
 	return v
 }
@@ -29,7 +26,7 @@ func (c *call) judgeWhole(s *Server) cascade.Verdict {
 func (c *call) judgeBeginning(s *Server, p *upstream.Progress) cascade.Verdict {
 	c.refresh(s)
 	signals := p.Signals()
-	pe, known := s.calibration().PrefixProbability(&signals)
+	pe, known := s.calibration(c).PrefixProbability(&signals)
 	return cascade.Judge(&c.ask, pe, known, false, &c.policy, &c.node)
 }
 
@@ -51,19 +48,10 @@ func (c *call) adopt(v cascade.Verdict) {
 	}
 }
 
-// calibration returns the calibration if it was made for the model that runs.
-func (s *Server) calibration() *cascade.Calibration {
-	health, _ := s.opt.Worker.Health()
-	if s.opt.Calibration == nil || s.opt.Calibration.Bind(health.Fingerprint.Weights) != nil {
-		return nil
-	}
-	return s.opt.Calibration
-}
-
 // windowOf is the hold-back window: the tenant's, or the model's own. Without a
 // calibration for beginnings an answer is held until it is whole.
 func (s *Server) windowOf(c *call) stream.WindowOptions {
-	cal := s.calibration()
+	cal := s.calibration(c)
 	if cal == nil || cal.Prefix == nil {
 		return stream.WindowOptions{Whole: true}
 	}
@@ -71,6 +59,7 @@ func (s *Server) windowOf(c *call) stream.WindowOptions {
 	if w := c.settings().Window; w != nil {
 		o.Tokens, o.Wait = w.Tokens, w.Wait()
 	}
+	o.Whole = c.check.whole()
 	return o.ForRequest(c.req.Stream, c.ask.MaxTokens)
 }
 

@@ -73,6 +73,7 @@ func (s *Server) broken(ctx context.Context, c *call, r *cloudReply, err error) 
 // relayWhole sends an answer that has come in full.
 func (s *Server) relayWhole(c *call, out *output, r *cloudReply, reason cascade.Reason) error {
 	s.read(c, r.whole, reason)
+	c.heard = []byte(answerText(r.whole.JSON()))
 	s.seal(c, out, false, r.passed())
 	r.whole.Set("weir", &c.result)
 	return out.json(r.whole)
@@ -130,10 +131,12 @@ type streamSeen struct {
 // forward returns the event to send: the cloud's own bytes, but for the chunk
 // with the weir object.
 func (s *Server) forward(c *call, out *output, event []byte, seen *streamSeen, reason cascade.Reason) ([]byte, error) {
-	if e := upstream.Read(event); !seen.content && e.Visible() {
+	e := upstream.Read(event)
+	if !seen.content && e.Visible() {
 		seen.content = true
 		c.first = s.opt.Now().Sub(c.arrived)
 	}
+	c.hear(e.Text)
 	if seen.model != "" && !bytes.Contains(event, []byte(`"weir"`)) {
 		return event, nil
 	}

@@ -72,7 +72,9 @@ type Options struct {
 	Worker    WorkerState
 	Roster    Roster
 	Recorder  Recorder
-	Decisions Decisions // nil: no log of them is kept
+	Decisions Decisions     // nil: no log of them is kept
+	Learner   Learner       // nil: Calibration holds for good
+	Rules     *policies.Set // controllers of the tenant's policies; nil: made here
 	Telemetry *telemetry.Telemetry
 	Log       *slog.Logger
 	Now       func() time.Time
@@ -123,15 +125,20 @@ func New(opt Options) (*Server, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	rules := policies.New(opt.Policy, opt.Calibration, opt.Log)
-	m, err := newMetrics(opt.Telemetry.Registry, opt.Cloud, rules)
+	if opt.Rules == nil {
+		opt.Rules = policies.New(opt.Policy, opt.Calibration, opt.Log)
+	}
+	if opt.Learner == nil {
+		opt.Learner = newFixed(opt.Calibration)
+	}
+	m, err := newMetrics(opt.Telemetry.Registry, opt.Cloud, opt.Rules)
 	if err != nil {
 		return nil, err
 	}
 	return &Server{
 		opt: opt, tracer: opt.Telemetry.Tracer, metrics: m,
 		gate: make(chan struct{}, opt.MaxInflight), local: make(chan struct{}, 4*opt.MaxLocal),
-		latency: newLatency(), ring: newRing(ringSize), rules: rules,
+		latency: newLatency(), ring: newRing(ringSize), rules: opt.Rules,
 	}, nil
 }
 
