@@ -60,7 +60,7 @@ func commands() []cli.Command {
 		random.Command(),
 		demo.Command(),
 		replay.Command(),
-		experts.Command(),
+		experts.Command(admincli.ExpertsCommands()...),
 		config.Command(sections),
 		bench.Command(suites()),
 		pki.PKICommand(),

@@ -13,11 +13,12 @@ import (
 	"github.com/weirhq/weir/internal/cli"
 )
 
-// Command is "weir experts".
-func Command() cli.Command {
-	return cli.Command{Name: "experts", Short: "balance the experts of a mixture-of-experts model", Sub: []cli.Command{
+// Command is "weir experts". More are commands that need what this package does
+// not import: engines, and the cloud's admin API.
+func Command(more ...cli.Command) cli.Command {
+	return cli.Command{Name: "experts", Short: "balance the experts of a mixture-of-experts model", Sub: append([]cli.Command{
 		planCommand(), showCommand(), replayCommand(), watchCommand(),
-	}}
+	}, more...)}
 }
 
 // fleetFlags describe devices on the command line.

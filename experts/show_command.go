@@ -67,9 +67,9 @@ const pictureWidth = 48
 
 var levels = []rune(" ▁▂▃▄▅▆▇█")
 
-// picture draws x as columns of relative height. More values than columns are
+// Columns draws x as columns of relative height. More values than columns are
 // drawn as the maximum of neighbours, as those are what a step waits for.
-func picture(x []float64) string {
+func Columns(x []float64) string {
 	top := slices.Max(x)
 	var b strings.Builder
 	n := min(pictureWidth, len(x))
@@ -84,8 +84,8 @@ func picture(x []float64) string {
 	return b.String()
 }
 
-// bar draws an imbalance of 1 as nothing and of 3 and more as 20 columns.
-func bar(imbalance float64) string {
+// Bar draws an imbalance of 1 as nothing and of 3 and more as 20 columns.
+func Bar(imbalance float64) string {
 	return strings.Repeat("█", max(0, min(20, int((imbalance-1)*10+0.5))))
 }
 
@@ -97,7 +97,7 @@ func showLoads(w io.Writer, l format.Loads) {
 	for _, r := range moe {
 		row := l.Counts[r]
 		per[r] = load.Imbalance(row)
-		fmt.Fprintf(w, "%5d  %8.2f  %4.2f  %s\n", l.Layer(r), per[r], load.Variation(row), picture(row))
+		fmt.Fprintf(w, "%5d  %8.2f  %4.2f  %s\n", l.Layer(r), per[r], load.Variation(row), Columns(row))
 	}
 	s := load.Summarise(per, moe)
 	fmt.Fprintf(w, "\nhottest expert over mean: %.2f on average, %.2f in layer %d\n", s.Mean, s.Max, layerAt(l, s.Layer))
@@ -120,7 +120,7 @@ func showReplicas(w io.Writer, p format.Plan) {
 		for e, c := range cnt {
 			x[e] = float64(c)
 		}
-		fmt.Fprintf(w, "%5d  %4d  %s\n", r, slices.Max(cnt), picture(x))
+		fmt.Fprintf(w, "%5d  %4d  %s\n", r, slices.Max(cnt), Columns(x))
 	}
 }
 
@@ -131,7 +131,7 @@ func showPlaced(w io.Writer, l format.Loads, p plan.Placement) {
 	fmt.Fprintf(w, "layer  imbalance                        load of devices\n")
 	for _, r := range moe {
 		per[r] = p.Imbalance(r, l.Counts[r])
-		fmt.Fprintf(w, "%5d  %9.4f  %-20s  %s\n", l.Layer(r), per[r], bar(per[r]), picture(p.DeviceLoads(r, l.Counts[r])))
+		fmt.Fprintf(w, "%5d  %9.4f  %-20s  %s\n", l.Layer(r), per[r], Bar(per[r]), Columns(p.DeviceLoads(r, l.Counts[r])))
 	}
 	s := load.Summarise(per, moe)
 	fmt.Fprintf(w, "\nimbalance: %.4f on average, %.4f in layer %d\n", s.Mean, s.Max, layerAt(l, s.Layer))

@@ -50,13 +50,18 @@ func newFake(t *testing.T) *fake {
 // run runs a command line against the fake.
 func (f *fake) run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
+	return f.runOf(t, Commands(), args...)
+}
+
+func (f *fake) runOf(t *testing.T, commands []cli.Command, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte(secret+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
 	env := cli.Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }}
-	code = cli.Main(context.Background(), env, Commands(), append(args, "--cloud-url", f.URL, "--admin-token-file", file))
+	code = cli.Main(context.Background(), env, commands, append(args, "--cloud-url", f.URL, "--admin-token-file", file))
 	return code, out.String(), errs.String()
 }
 
