@@ -32,6 +32,11 @@ func run(ctx context.Context, env bench.Env) ([]bench.Bar, error) {
 	if err != nil {
 		return nil, err
 	}
+	fair, err := fairness(env)
+	if err != nil {
+		return nil, err
+	}
+	bars = append(bars, fair...)
 	db, err := openDatabase(ctx, env)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,8 @@ package tenantbench
 
 import (
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/weirhq/weir/internal/bench"
@@ -45,6 +47,30 @@ func TestCore(t *testing.T) {
 	}
 	for _, b := range bars {
 		if b.Name == "tenants.admit_settle.allocs" && !b.OK() {
+			t.Errorf("%s", b)
+		}
+	}
+}
+
+// TestFairness: the figures need recordings; without them there are none.
+func TestFairness(t *testing.T) {
+	for _, dir := range []string{"", t.TempDir()} {
+		var out strings.Builder
+		bars, err := fairness(bench.Env{Out: &out, Data: dir})
+		if err != nil || len(bars) != 0 || !strings.Contains(out.String(), "not measured") {
+			t.Errorf("data %q: %v, %v, %s", dir, bars, err, out.String())
+		}
+	}
+	dir := filepath.Join("..", "..", "..", "shared", "data")
+	if _, err := os.Stat(dir); err != nil {
+		t.Skipf("recorded data is not beside this checkout: %v", err)
+	}
+	bars, err := fairness(bench.Env{Out: t.Output(), Data: dir})
+	if err != nil || len(bars) != 3 {
+		t.Fatalf("%v, %v", bars, err)
+	}
+	for _, b := range bars {
+		if !b.OK() || b.Measured <= 0 {
 			t.Errorf("%s", b)
 		}
 	}
