@@ -13,6 +13,9 @@ type Request struct {
 	// PromptTokens and MaxTokens are bounds in tokens; 0 is unknown.
 	PromptTokens, MaxTokens int
 	Tools, Images           bool
+	// Unchecked says that the client asks for a form of answer that this node
+	// cannot check, and so cannot promise.
+	Unchecked bool
 	// Remaining is the time left until the client's deadline; 0 is no deadline
 	// and a negative value is a deadline that has passed.
 	Remaining time.Duration
@@ -91,7 +94,7 @@ func edgeBlock(r *Request, n *Node) Reason {
 	switch {
 	case !n.EdgeReady:
 		return ReasonEdgeUnavailable
-	case !n.Edge.takes(r):
+	case r.Unchecked || !n.Edge.takes(r):
 		return ReasonCapability
 	}
 	return ""

@@ -28,6 +28,8 @@ func TestParseRefuses(t *testing.T) {
 		`{"budget":{"per_day_nano":0,"right_nano":1}}`:      "budget",
 		`{"value":{"right_nano":-1,"per_second_nano":0}}`:   "value",
 		`{"window":{"tokens":-1,"wait_ms":0}}`:              "window",
+		`{"validate":{"pattern":"("}}`:                      "validate",
+		`{"validate":{"pattrn":"x"}}`:                       "pattrn",
 		`{} {}`:                                             "after",
 		`{"risk":{"alpha":0.05,"delta":0.1,"max_rat":0.5}}`: "max_rat",
 	} {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"time"
 
 	"github.com/weirhq/weir/cascade"
@@ -44,6 +45,35 @@ type Settings struct {
 	Window  *Window        `json:"window,omitempty"`
 	Handoff stream.Handoff `json:"handoff,omitempty"`
 	Sticky  bool           `json:"sticky,omitempty"`
+	Checks  *Checks        `json:"validate,omitempty"`
+}
+
+// Checks are validators of every answer of the edge, beside the form that a
+// request asks for itself.
+type Checks struct {
+	// Pattern is a regular expression (RE2) that the text must hold.
+	Pattern string `json:"pattern,omitempty"`
+	// Refusals rejects answers that decline to answer.
+	Refusals bool `json:"refusals,omitempty"`
+
+	compiled *regexp.Regexp
+}
+
+// Regexp is the compiled Pattern of settings that are valid, nil for none.
+func (c *Checks) Regexp() *regexp.Regexp { return c.compiled }
+
+// maxPattern bounds a pattern, bytes.
+const maxPattern = 1024
+
+func (c *Checks) compile() (err error) {
+	if c == nil || c.Pattern == "" {
+		return nil
+	}
+	if len(c.Pattern) > maxPattern {
+		return fmt.Errorf("pattern is longer than %d bytes", maxPattern)
+	}
+	c.compiled, err = regexp.Compile(c.Pattern)
+	return err
 }
 
 // Value is the price mode: escalate when the expected gain is worth its cost.
@@ -115,6 +145,9 @@ func (s *Settings) badNames() string {
 	}
 	if _, err := cascade.ParsePrivacy(string(s.Privacy)); err != nil {
 		return "privacy: " + err.Error()
+	}
+	if err := s.Checks.compile(); err != nil {
+		return "validate: " + err.Error()
 	}
 	switch s.Handoff {
 	case "", stream.HandoffFinish, stream.HandoffContinue, stream.HandoffAppend:

@@ -188,6 +188,9 @@ func (f *flight) judged() stream.Output {
 	c := f.c
 	v := c.judgeWhole(f.s)
 	out := f.m.EdgeEnd(v)
+	if !c.plan.Judge && v.Reason == cascade.ReasonValidatorFailed {
+		out.End.Reason = v.Reason
+	}
 	switch {
 	case f.early && out.Ask == stream.AskNone:
 		kept := v
@@ -279,7 +282,7 @@ func (f *flight) seal() {
 	c := f.c
 	if f.end == nil {
 		c.result.Tier, c.result.Model, c.result.Attempts = cascade.TierEdge, f.s.opt.Model, c.edgeRuns+c.cloudSends
-		if !c.plan.Judge {
+		if !c.plan.Judge && !c.check.form {
 			c.result.Reason = f.why
 		}
 	}

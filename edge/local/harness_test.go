@@ -42,6 +42,7 @@ type node struct {
 	rows   *rows
 	log    *safeBuffer
 	roster *roster.Roster
+	health func() (supervise.Health, bool)
 	onLine func(line string) // told of each line of a stream as it comes
 }
 
@@ -106,6 +107,7 @@ func startNode(t testing.TB, change func(*local.Options)) *node {
 		t.Fatal(err)
 	}
 	sup := supervise.New(supervise.Options{URL: n.worker.URL, Log: log, PollReady: 20 * time.Millisecond, PollStart: 10 * time.Millisecond})
+	n.health = sup.Health
 	tel := newTelemetry(t)
 	client := &http.Transport{}
 	opt := local.Options{

@@ -112,6 +112,11 @@ func (s *Server) generate(ctx context.Context, c *call, watch upstream.Watch) er
 	start := s.opt.Now()
 	c.edgeRuns++
 	draft, err := s.opt.Generator.Generate(ctx, c.kind, body, h, watch)
+	if refusesFormat(err) {
+		body = body.Clone()
+		delete(body, "response_format")
+		draft, err = s.opt.Generator.Generate(ctx, c.kind, body, h, watch)
+	}
 	c.edgeTime += s.opt.Now().Sub(start)
 	switch {
 	case err == nil:

@@ -30,6 +30,9 @@ type Reply struct {
 	Gate    chan struct{} // when set, waits for it before the first byte
 	GateAt  int           // or before this word
 	Calls   string        // JSON list of tool calls, sent before the text's end
+	Finish  string        // reason of the end; "stop" or "tool_calls" by default
+	// NoFormat refuses requests for a form of answer.
+	NoFormat bool
 }
 
 // Worker is a running test worker.
@@ -40,6 +43,7 @@ type Worker struct {
 	seen   []map[string]json.RawMessage
 	head   []http.Header
 	status int
+	mute   bool
 }
 
 // Start starts a worker that ends with the test and is confident.
@@ -81,11 +85,23 @@ func (w *Worker) Headers() []http.Header {
 	return append([]http.Header(nil), w.head...)
 }
 
+// SayNothing makes health answers tell no context, as other servers' do: what
+// the model can take is then unknown.
+func (w *Worker) SayNothing() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mute = true
+}
+
 func (w *Worker) serveHealth(rw http.ResponseWriter, _ *http.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	rw.WriteHeader(w.status)
-	fmt.Fprintf(rw, `{"status":"ok","name":"edge-worker","epoch":"e1","model":"hub-edge","fingerprint":{"weights":%q},"context":2048,"max_seqs":8}`, Fingerprint)
+	context := 2048
+	if w.mute {
+		context = 0
+	}
+	fmt.Fprintf(rw, `{"status":"ok","name":"edge-worker","epoch":"e1","model":"hub-edge","fingerprint":{"weights":%q},"context":%d,"max_seqs":8}`, Fingerprint, context)
 }
 
 func (w *Worker) serveModel(rw http.ResponseWriter, r *http.Request) {
@@ -97,6 +113,10 @@ func (w *Worker) serveModel(rw http.ResponseWriter, r *http.Request) {
 	reply := w.reply
 	w.mu.Unlock()
 	if reply.GateAt == 0 && !reply.wait(r) {
+		return
+	}
+	if _, asks := body["response_format"]; asks && reply.NoFormat {
+		openai.BadRequest("response_format", openai.CodeUnsupported, "no").Write(rw, nil)
 		return
 	}
 	if reply.Status != 0 {
@@ -145,6 +165,9 @@ func stream(rw http.ResponseWriter, r *http.Request, reply Reply) {
 			piece(chat, word), probs(chat, token, reply, i))
 	}
 	finish := "stop"
+	if reply.Finish != "" {
+		finish = reply.Finish
+	}
 	if reply.Calls != "" {
 		finish = "tool_calls"
 		send(`{"id":"w","object":"x","created":1,"model":"hub-edge","choices":[{"index":0,"delta":{"tool_calls":%s},"logprobs":null,"finish_reason":null}]}`, reply.Calls)

@@ -1,0 +1,160 @@
+package local_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/edge/internal/workertest"
+)
+
+// script is a fault script with the client's wishes.
+type script struct {
+	worker    workertest.Reply
+	cloud     string
+	handoff   string
+	tokens    int // of the window, -1 for the model's
+	hedge     bool
+	continues bool
+	mode      string
+	private   bool
+	stream    bool
+	key       string
+}
+
+func drawScript(r *rapid.T, n int) script {
+	pick := func(name string, of ...string) string { return rapid.SampledFrom(of).Draw(r, name) }
+	s := script{
+		worker: workertest.Reply{
+			Text:    strings.Join(strings.Fields(eight)[:rapid.IntRange(0, 8).Draw(r, "words")], " "),
+			Logprob: rapid.SampledFrom([]float64{-.001, -.1, -1}).Draw(r, "logprob"),
+			Unsure:  rapid.SampledFrom([]int{0, 0, 1, 3, 5, 7}).Draw(r, "unsure"),
+			CutAt:   rapid.SampledFrom([]int{0, 0, 0, 1, 3, 6}).Draw(r, "cut"),
+			NoProbs: rapid.IntRange(0, 9).Draw(r, "blind") == 0,
+		},
+		cloud:   pick("cloud", "fine", "fine", "500", "429", "empty", "cut"),
+		handoff: pick("handoff", "finish", "continue", "append"),
+		tokens:  rapid.SampledFrom([]int{-1, 0, 1, 4, 100}).Draw(r, "window"),
+		mode:    pick("mode", "auto", "auto", "auto", "edge-only", "prefer-edge", "prefer-cloud", "cloud-only"),
+		private: rapid.IntRange(0, 3).Draw(r, "private") == 0,
+		stream:  rapid.IntRange(0, 4).Draw(r, "stream") > 0,
+		key:     fmt.Sprint("k", n),
+	}
+	s.continues = rapid.Bool().Draw(r, "continues")
+	if rapid.IntRange(0, 9).Draw(r, "refuses") == 0 {
+		s.worker.Status = 503
+	}
+	return s
+}
+
+func (s *script) policy() string {
+	window := ""
+	if s.tokens >= 0 {
+		window = fmt.Sprintf(`,"window":{"tokens":%d,"wait_ms":0}`, s.tokens)
+	}
+	return fmt.Sprintf(`{"name":"p","handoff":%q%s}`, s.handoff, window)
+}
+
+// allowed reports whether text is a beginning of an answer that the two tiers
+// may have given together.
+func (s *script) allowed(text string, handedOver bool) bool {
+	const cloud = "from the cloud"
+	if strings.HasPrefix(s.worker.Text, text) || strings.HasPrefix(cloud, text) {
+		return true
+	}
+	for cut := range len(text) {
+		rest := text[cut:]
+		if s.handoff == "append" {
+			rest = strings.TrimPrefix(rest, "\n\n")
+		}
+		if handedOver && strings.HasPrefix(s.worker.Text, text[:cut]) && strings.HasPrefix(cloud, rest) {
+			return true
+		}
+	}
+	return false
+}
+
+// The streaming invariant, on the real handler, under any fault script: what
+// the client gets only grows and is a beginning of the final answer; there is
+// one end; a local-only request never reaches the cloud; each local attempt is
+// accounted once; a retry under the same Idempotency-Key is never billed again.
+func TestStreamingInvariant(t *testing.T) {
+	n := startStreaming(t, nil)
+	count := 0
+	rapid.Check(t, func(r *rapid.T) {
+		n.t = t
+		count++
+		s := drawScript(r, count)
+		n.setHandoff(s.policy(), s.continues)
+		n.worker.Set(s.worker)
+		n.cloud.Answer(cloudFaults[s.cloud])
+		eventually(t, "a worker that is ready", n.ready)
+		edge, cloud, rows := len(n.worker.Seen()), len(n.cloud.Seen()), len(n.rows.all())
+		a := n.ask(&s)
+		asked := len(n.cloud.Seen()) - cloud
+		if s.private && asked > 0 {
+			r.Fatal("a local-only request reached the cloud")
+		}
+		if asked > 1 {
+			r.Fatalf("the cloud was asked %d times", asked)
+		}
+		if made := len(n.rows.all()) - rows; made != len(n.worker.Seen())-edge {
+			r.Fatalf("%d rows for %d local attempts", made, len(n.worker.Seen())-edge)
+		}
+		if a.done != (s.stream && a.status == http.StatusOK && a.errCode == "") || !a.hasWeir {
+			r.Fatalf("status %d done %v error %q", a.status, a.done, a.errCode)
+		}
+		if !s.allowed(a.text, a.weir.HandoffToken > 0 || a.errCode != "") {
+			r.Fatalf("shown %q, %+v", a.text, a.weir)
+		}
+		if a.status != http.StatusOK || a.errCode != "" {
+			return
+		}
+		if a.text == "" && s.worker.Text != "" {
+			r.Fatalf("an empty answer, %+v", a.weir)
+		}
+		s.retry(r, n, a)
+	})
+}
+
+// retry asks again under the same key.
+func (s *script) retry(r *rapid.T, n *node, first answer) {
+	edge, cloud, rows := len(n.worker.Seen()), len(n.cloud.Seen()), len(n.rows.all())
+	again := n.ask(s)
+	if s.private { // never kept
+		return
+	}
+	if again.text != first.text || again.done != first.done || again.header.Get("X-Request-Id") != first.header.Get("X-Request-Id") {
+		r.Fatalf("first %q, again %q (status %d)", first.text, again.text, again.status)
+	}
+	if len(n.worker.Seen()) != edge || len(n.cloud.Seen()) != cloud || len(n.rows.all()) != rows {
+		r.Fatal("a retry was billed again")
+	}
+}
+
+func (n *node) ask(s *script) answer {
+	privacy := "any"
+	if s.private {
+		privacy = "local-only"
+	}
+	return n.chat(fmt.Sprintf(`,"stream":%v`, s.stream), "X-Weir-Mode", s.mode, "X-Weir-Privacy", privacy, "Idempotency-Key", s.key)
+}
+
+func (n *node) ready() bool {
+	_, ok := n.health()
+	return ok
+}
+
+// TestStreamingInvariantLong is the same for long, for make soak.
+func TestStreamingInvariantLong(t *testing.T) {
+	if os.Getenv("WEIR_SOAK") == "" {
+		t.Skip("WEIR_SOAK is not set")
+	}
+	for range 20 {
+		t.Run("", TestStreamingInvariant)
+	}
+}
