@@ -123,16 +123,22 @@ func (r *running) post(t testing.TB, path string, b body) (int, body) {
 // ask posts a chat with an operation, as a gateway does.
 func (r *running) ask(t testing.TB, operation string, b body) (int, body) {
 	t.Helper()
+	return r.send(t, "/v1/chat/completions", b, "X-Weir-Operation", operation)
+}
+
+// send posts with one more header.
+func (r *running) send(t testing.TB, path string, b body, header, value string) (int, body) {
+	t.Helper()
 	raw, err := json.Marshal(b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req, err := http.NewRequest("POST", r.url+"/v1/chat/completions", bytes.NewReader(raw))
+	req, err := http.NewRequest("POST", r.url+path, bytes.NewReader(raw))
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-Weir-Operation", operation)
+	req.Header.Set(header, value)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

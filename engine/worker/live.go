@@ -35,6 +35,7 @@ func (w *instance) live(ctx context.Context, served chan error) error {
 			pause, lost = firstPause, 0
 		}
 		if lost++; lost == mostLost {
+			w.shutdown(lastWords)
 			return fmt.Errorf("gave up after %d losses: %w", lost, err)
 		}
 		w.log.Error("model is loaded anew", "error", err, "pause", pause)
