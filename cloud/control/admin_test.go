@@ -121,6 +121,8 @@ func TestAdminBadInput(t *testing.T) {
 		{"POST", "keys/" + key + "/rotate", `{"grace_seconds":-1}`, 400, "grace_seconds"},
 		{"POST", "keys/" + key + "/rotate", `{"grace_seconds":99999999999999999999}`, 400, "grace_seconds"},
 		{"POST", "keys/%00/rotate", `{}`, 404, ""},
+		{"POST", "admin-tokens/unknown/rotate", `{}`, 404, ""},
+		{"POST", "admin-tokens/unknown/rotate", `{"grace_seconds":-1}`, 400, "grace_seconds"},
 		{"POST", "keys/unknown/revoke", nil, 404, ""},
 		{"POST", "join-tokens", `{"tenant_id":"` + id + `","ttl_seconds":0}`, 400, "ttl_seconds"},
 		{"POST", "join-tokens", `{"tenant_id":"` + id + `","ttl_seconds":9223372036854775807}`, 400, "ttl_seconds"},

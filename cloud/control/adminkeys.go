@@ -15,9 +15,16 @@ type shownKey struct {
 	Text string `json:"key" doc:"shown once"`
 }
 
-// rotation is the body of a key's rotation.
+// rotation is the body of a secret's rotation.
 type rotation struct {
 	GraceSeconds int64 `json:"grace_seconds" example:"3600" doc:"how long the old secret is accepted, too; up to 30 days"`
+}
+
+func (r rotation) grace() (time.Duration, error) {
+	if most := int64(store.MaxGrace / time.Second); r.GraceSeconds < 0 || r.GraceSeconds > most {
+		return 0, badValue("grace_seconds", "want 0 to %d", most)
+	}
+	return time.Duration(r.GraceSeconds) * time.Second, nil
 }
 
 func keyRoutes() []adminRoute {
@@ -73,14 +80,15 @@ func keyChange(action string, before *store.Key, after store.Key) *store.Change 
 }
 
 func rotateKey(a *adminCall, r rotation) (shownKey, *store.Change, error) {
-	if most := int64(store.MaxGrace / time.Second); r.GraceSeconds < 0 || r.GraceSeconds > most {
-		return shownKey{}, nil, badValue("grace_seconds", "want 0 to %d", most)
+	grace, err := r.grace()
+	if err != nil {
+		return shownKey{}, nil, err
 	}
 	before, err := a.key()
 	if err != nil {
 		return shownKey{}, nil, err
 	}
-	k, secret, err := a.tx.RotateKey(a.ctx, a.who.TenantID, before.ID, time.Duration(r.GraceSeconds)*time.Second)
+	k, secret, err := a.tx.RotateKey(a.ctx, a.who.TenantID, before.ID, grace)
 	return shownKey{k, secret.Reveal()}, keyChange("key.rotate", &before, k), err
 }
 

@@ -66,6 +66,7 @@ func tokenRoutes() []adminRoute {
 		view("/admin-tokens/:id", manage, "getAdminToken", "Show an admin token.", nil, func(a *adminCall) (store.AdminToken, error) {
 			return a.tx.AdminTokenByID(a.ctx, a.who.TenantID, a.Param("id"))
 		}),
+		change(http.MethodPost, "/admin-tokens/:id/rotate", manage, "rotateAdminToken", "Give an admin token a new secret. Id and role stay.", rotateAdminToken),
 		change(http.MethodPost, "/admin-tokens/:id/revoke", manage, "revokeAdminToken", "End an admin token for good.",
 			func(a *adminCall, _ none) (store.AdminToken, *store.Change, error) {
 				before, err := a.tx.AdminTokenByID(a.ctx, a.who.TenantID, a.Param("id"))
@@ -87,6 +88,25 @@ func createAdminToken(a *adminCall, n store.NewAdminToken) (shown shownAdminToke
 	}
 	t, secret, err := a.tx.CreateAdminToken(a.ctx, n)
 	ch = &store.Change{TenantID: t.TenantID, Action: "admin_token.create", Kind: "admin_token", ObjectID: t.ID, After: t}
+	return shownAdminToken{t, secret.Reveal()}, ch, err
+}
+
+// rotateAdminToken keeps callers from locking themselves out: without a grace
+// the retry of an answer that was lost would come with a secret that has ended.
+func rotateAdminToken(a *adminCall, r rotation) (shownAdminToken, *store.Change, error) {
+	grace, err := r.grace()
+	if err != nil {
+		return shownAdminToken{}, nil, err
+	}
+	if grace == 0 && a.Param("id") == a.who.ID {
+		return shownAdminToken{}, nil, badValue("grace_seconds", "a token that rotates itself needs some time for a lost answer's retry: want 1 or more")
+	}
+	before, err := a.tx.AdminTokenByID(a.ctx, a.who.TenantID, a.Param("id"))
+	if err != nil {
+		return shownAdminToken{}, nil, err
+	}
+	t, secret, err := a.tx.RotateAdminToken(a.ctx, a.who.TenantID, before.ID, grace)
+	ch := &store.Change{TenantID: t.TenantID, Action: "admin_token.rotate", Kind: "admin_token", ObjectID: t.ID, Before: before, After: t}
 	return shownAdminToken{t, secret.Reveal()}, ch, err
 }
 

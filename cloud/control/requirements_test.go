@@ -76,6 +76,50 @@ func TestRotationOnAllGateways(t *testing.T) {
 	}
 }
 
+// TestAdminTokenRotation: a token that rotates itself works on with the old
+// secret while the grace lasts, its retry gets the same new one, and it cannot
+// lock itself out.
+func TestAdminTokenRotation(t *testing.T) {
+	p := start(t, options(t, testpg.Start(t)))
+	p.ready(t)
+	old := p.roleToken(t, store.TenantAdmin, p.newTenant(t, "acme"))
+	parsed, err := tenants.ParseAdminToken(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := p.plain.URL + "/admin/v1/admin-tokens/" + parsed.ID
+	rotate := func(token, key string, grace int) (answer answer, text string) {
+		a := send(t, http.DefaultClient, "POST", url+"/rotate", token, map[string]int{"grace_seconds": grace}, "Idempotency-Key", key)
+		if a.status != http.StatusOK {
+			return a, ""
+		}
+		var made struct{ ID, Token string }
+		if a.into(t, &made); made.ID != parsed.ID {
+			t.Errorf("the id became %s", made.ID)
+		}
+		return a, made.Token
+	}
+	if a, _ := rotate(old, "locks-out", 0); a.status != http.StatusBadRequest {
+		t.Errorf("a token ended itself: %s", a)
+	}
+	_, fresh := rotate(old, "once", 3600)
+	if _, again := rotate(old, "once", 3600); again != fresh || fresh == old {
+		t.Errorf("the retry made another secret")
+	}
+	works := func(token string) bool {
+		return send(t, http.DefaultClient, "GET", url, token, nil).status == http.StatusOK
+	}
+	if !works(old) || !works(fresh) {
+		t.Error("a secret does not work in the grace")
+	}
+	if a := send(t, http.DefaultClient, "POST", url+"/rotate", p.adminToken(t), map[string]int{"grace_seconds": 0}); a.status != http.StatusOK {
+		t.Errorf("rotated by the platform: %s", a)
+	}
+	if works(old) || works(fresh) {
+		t.Error("an old secret works without grace")
+	}
+}
+
 // TestLimitDimensions (requirement 34): scope, model, tier, class and kind of
 // a limit reach the gateways' admission as they were set.
 func TestLimitDimensions(t *testing.T) {

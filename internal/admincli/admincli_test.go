@@ -75,6 +75,7 @@ func TestCommandsMakeTheirCalls(t *testing.T) {
 		{"admin-tokens create --role viewer --tenant-id T", "POST /admin/v1/admin-tokens", `{"role":"viewer","tenant_id":"T"}`},
 		{"keys create --models auto,hub-cloud", "POST /admin/v1/keys", `{"models":["auto","hub-cloud"]}`},
 		{"keys update k --models= --expires-at never", "PATCH /admin/v1/keys/k", `{"expires_at":null,"models":[]}`},
+		{"admin-tokens rotate t1 --grace-seconds 60", "POST /admin/v1/admin-tokens/t1/rotate", `{"grace_seconds":60}`},
 		{"keys rotate ../x --grace-seconds 60", "POST /admin/v1/keys/..%2Fx/rotate", `{"grace_seconds":60}`},
 		{"keys revoke k", "POST /admin/v1/keys/k/revoke", `{}`},
 		{"quotas create --kind requests --window minute --limit 60 --shadow", "POST /admin/v1/limits", `{"kind":"requests","limit":60,"shadow":true,"window":"minute"}`},

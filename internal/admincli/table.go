@@ -59,6 +59,12 @@ func act(name, short, path string) verb {
 	return verb{name: name, short: short, method: http.MethodPost, path: path + "/{id}/" + name, arg: "ID"}
 }
 
+func rotate(path string) verb {
+	v := act("rotate", "give it a new secret, which is shown once", path)
+	v.body = []field{{"grace_seconds", "how long the old secret stays good", number}}
+	return v
+}
+
 func remove(path string) verb {
 	return verb{name: "delete", short: "remove one", method: http.MethodDelete, path: path + "/{id}", arg: "ID"}
 }
@@ -81,8 +87,8 @@ func nouns() []noun {
 			{name: "update", short: "change a tenant", method: http.MethodPatch, path: "tenants/{id}", arg: "ID", body: []field{{"name", "its name", text},
 				{"state", "active or suspended", text}, {"weight", "share in the fair queue", fraction}, {"strict", "refuse rather than overrun a budget", yesNo}}},
 		}},
-		{"admin-tokens", "tokens of the admin API and their roles", []string{"id", "role", "tenant_id", "name", "state", "expires_at", "last_used_at", "token"}, []verb{
-			listed("admin-tokens", ofTenant), get("admin-tokens"), act("revoke", "end a token for good", "admin-tokens"),
+		{"admin-tokens", "tokens of the admin API and their roles", []string{"id", "role", "tenant_id", "name", "state", "expires_at", "grace_until", "last_used_at", "token"}, []verb{
+			listed("admin-tokens", ofTenant), get("admin-tokens"), rotate("admin-tokens"), act("revoke", "end a token for good", "admin-tokens"),
 			{name: "create", short: "add a token; it is shown once", method: http.MethodPost, path: "admin-tokens", body: []field{{"role", "platform_admin, tenant_admin or viewer", text},
 				{"tenant_id", "the one tenant that it may see", text}, {"name", "label", text}, {"expires_at", "such as 2027-01-31T00:00:00Z", text}}},
 		}},
@@ -90,9 +96,7 @@ func nouns() []noun {
 			listed("keys", ofTenant), get("keys"),
 			{name: "create", short: "add a key; it is shown once", method: http.MethodPost, path: "keys", body: append([]field{tenantID}, key...)},
 			{name: "update", short: "change what a key may do", method: http.MethodPatch, path: "keys/{id}", arg: "ID", body: key},
-			{name: "rotate", short: "give a key a new secret; it is shown once", method: http.MethodPost, path: "keys/{id}/rotate", arg: "ID",
-				body: []field{{"grace_seconds", "how long the old secret stays good", number}}},
-			act("revoke", "end a key for good", "keys"),
+			rotate("keys"), act("revoke", "end a key for good", "keys"),
 		}},
 		{"quotas", "limits of tenants, keys and models", []string{"id", "tenant_id", "key_id", "model", "tier", "class", "kind", "window", "limit", "burst", "shadow", "set_by"}, []verb{
 			listed("limits", ofTenant), get("limits"), remove("limits"),

@@ -29,6 +29,8 @@ type AdminToken struct {
 	State      tenants.State `json:"state" enum:"active,revoked"`
 	CreatedAt  time.Time     `json:"created_at"`
 	ExpiresAt  *time.Time    `json:"expires_at"`
+	RotatedAt  *time.Time    `json:"rotated_at"`
+	GraceUntil *time.Time    `json:"grace_until" doc:"until when the secret before the last rotation is accepted"`
 	LastUsedAt *time.Time    `json:"last_used_at"`
 }
 
@@ -57,11 +59,11 @@ func (n NewAdminToken) check() error {
 	return checkName("name", n.Name, false)
 }
 
-const adminColumns = `id, role, coalesce(tenant_id::text, ''), name, state, created_at, expires_at, last_used_at`
+const adminColumns = `id, role, coalesce(tenant_id::text, ''), name, state, created_at, expires_at, rotated_at, prev_not_after, last_used_at`
 
 func scanAdmin(r pgx.CollectableRow) (a AdminToken, err error) {
-	err = r.Scan(&a.ID, &a.Role, &a.TenantID, &a.Name, &a.State, &a.CreatedAt, &a.ExpiresAt, &a.LastUsedAt)
-	utc(&a.CreatedAt, a.ExpiresAt, a.LastUsedAt)
+	err = r.Scan(&a.ID, &a.Role, &a.TenantID, &a.Name, &a.State, &a.CreatedAt, &a.ExpiresAt, &a.RotatedAt, &a.GraceUntil, &a.LastUsedAt)
+	utc(&a.CreatedAt, a.ExpiresAt, a.RotatedAt, a.GraceUntil, a.LastUsedAt)
 	return a, err
 }
 
@@ -72,18 +74,18 @@ var ErrAdminToken = errors.New("admin token is not valid")
 // CheckAdminToken authenticates an admin token at the database's time.
 func (s *Store) CheckAdminToken(ctx context.Context, t tenants.AdminToken) (AdminToken, error) {
 	a := AdminToken{ID: t.ID, State: tenants.Active}
-	var hash []byte
-	err := s.db.QueryRow(ctx, `select sha256, role, coalesce(tenant_id::text, ''), name, expires_at from weir.admin_tokens a
+	var hash, previous []byte
+	err := s.db.QueryRow(ctx, `select sha256, case when prev_not_after > now() then prev_sha256 end, role, coalesce(tenant_id::text, ''), name, expires_at from weir.admin_tokens a
 		where id = $1 and state = 'active' and (expires_at is null or expires_at > now())
 		and not exists (select from weir.tenants t where t.id = a.tenant_id and t.state <> 'active')`, t.ID).
-		Scan(&hash, &a.Role, &a.TenantID, &a.Name, &a.ExpiresAt)
+		Scan(&hash, &previous, &a.Role, &a.TenantID, &a.Name, &a.ExpiresAt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return AdminToken{}, ErrAdminToken
 	}
 	if err != nil {
 		return AdminToken{}, wrap("check admin token", err)
 	}
-	if !tenants.Hash(hash).Matches(t.Secret) {
+	if !tenants.Hash(hash).Matches(t.Secret) && (previous == nil || !tenants.Hash(previous).Matches(t.Secret)) {
 		return AdminToken{}, ErrAdminToken
 	}
 	return a, nil
@@ -118,6 +120,23 @@ func (s *Store) AdminTokens(ctx context.Context, tenant string, p Page) ([]Admin
 		where ($1 = '' or tenant_id::text = $1)
 		and ($2 = '' or (created_at, id) > (select created_at, id from weir.admin_tokens where id = $2))
 		order by created_at, id limit $3`, tenant, p.After, p.limit())
+}
+
+// RotateAdminToken gives a token a new secret. The old one stays valid for
+// grace. tenant, when not empty, must be the token's.
+func (s *Store) RotateAdminToken(ctx context.Context, tenant, id string, grace time.Duration) (AdminToken, tenants.AdminToken, error) {
+	if grace < 0 || grace > MaxGrace {
+		return AdminToken{}, tenants.AdminToken{}, badField("grace_seconds", "want 0 to %d", int(MaxGrace.Seconds()))
+	}
+	t, err := tenants.MintAdminTokenFor(id)
+	if err != nil {
+		return AdminToken{}, t, wrap("rotate admin token", ErrNotFound) // no token has such an id
+	}
+	hash := tenants.HashSecret(t.Secret)
+	a, err := one(ctx, s, "rotate admin token", scanAdmin,
+		`update weir.admin_tokens set prev_sha256 = sha256, prev_not_after = now() + $4::interval, sha256 = $3, rotated_at = now()
+		where id = $1 and ($2 = '' or tenant_id::text = $2) and state = 'active' returning `+adminColumns, id, tenant, hash[:], grace)
+	return a, t, err
 }
 
 // ErrLastAdmin says that without the token nobody could administer Weir.

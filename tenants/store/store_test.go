@@ -245,6 +245,63 @@ func TestAdminTokensOfTenants(t *testing.T) {
 	}
 }
 
+func TestAdminTokenRotation(t *testing.T) {
+	s := open(t)
+	a, b := tenant(t, s, "acme"), tenant(t, s, "other")
+	_, old, err := s.CreateAdminToken(t.Context(), NewAdminToken{Role: TenantAdmin, TenantID: a.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rotated, fresh, err := s.RotateAdminToken(t.Context(), a.ID, old.ID, time.Hour)
+	if err != nil || rotated.RotatedAt == nil || rotated.GraceUntil == nil || fresh.ID != old.ID {
+		t.Fatalf("rotated %+v, %v", rotated, err)
+	}
+	valid := func(tok tenants.AdminToken) bool {
+		_, err := s.CheckAdminToken(t.Context(), tok)
+		if err != nil && !errors.Is(err, ErrAdminToken) {
+			t.Error(err)
+		}
+		return err == nil
+	}
+	if !valid(old) || !valid(fresh) {
+		t.Error("a secret is refused in the grace")
+	}
+	if _, err := s.db.Exec(t.Context(), `update weir.admin_tokens set prev_not_after = now() - interval '1 second' where id = $1`, old.ID); err != nil {
+		t.Fatal(err)
+	}
+	if valid(old) || !valid(fresh) {
+		t.Error("after the grace only the new secret is good")
+	}
+	for name, rotate := range map[string]func() (AdminToken, tenants.AdminToken, error){
+		"of another tenant": func() (AdminToken, tenants.AdminToken, error) {
+			return s.RotateAdminToken(t.Context(), b.ID, old.ID, 0)
+		},
+		"unknown": func() (AdminToken, tenants.AdminToken, error) {
+			return s.RotateAdminToken(t.Context(), "", "abcdefgh", 0)
+		},
+		"no id": func() (AdminToken, tenants.AdminToken, error) { return s.RotateAdminToken(t.Context(), "", "A", 0) },
+		"too long grace": func() (AdminToken, tenants.AdminToken, error) {
+			return s.RotateAdminToken(t.Context(), "", old.ID, MaxGrace+1)
+		},
+	} {
+		if _, _, err := rotate(); err == nil {
+			t.Errorf("%s: rotated", name)
+		}
+	}
+	if _, _, err := s.RotateAdminToken(t.Context(), "", old.ID, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.RevokeAdminToken(t.Context(), "", old.ID); err != nil {
+		t.Fatal(err)
+	}
+	if valid(fresh) {
+		t.Error("a revoked token is good in its grace")
+	}
+	if _, _, err := s.RotateAdminToken(t.Context(), "", old.ID, 0); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a revoked token was rotated: %v", err)
+	}
+}
+
 func TestIdempotencyClaims(t *testing.T) {
 	s := open(t)
 	a := tenant(t, s, "acme")
