@@ -92,6 +92,9 @@ func (a *attempt) relayWhole(ctx context.Context, resp *http.Response) *legError
 	if c.Bad || c.Failed() || !json.Valid(data) {
 		return engineFailure(leg, &c)
 	}
+	if c.Empty {
+		return broken(route.StageDecode, leg, "the model server's answer is empty")
+	}
 	leg.Good()
 	a.firstToken()
 	a.used.take(readUsage(c.Usage))

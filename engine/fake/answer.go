@@ -74,39 +74,51 @@ func (c *run) offer(host string, ids []int) object {
 		"remote_blocks_expiry_time": float64(until.UnixMilli()) / 1000, "transfer_mode": "pull"}
 }
 
-// stream sends a chunk per token.
-func (c *run) stream(ctx context.Context) error {
+// stream sends a chunk per token. kept says that the request's blocks wait for
+// another engine.
+func (c *run) stream(ctx context.Context, host string, ids []int) (kept bool, err error) {
 	if c.hook(ctx, Headers) {
-		return errStopped
+		return false, errStopped
 	}
 	w := sse.Start(c.w)
-	if c.q.chat {
+	if c.q.chat && c.q.Resume == nil {
 		if err := c.chunk(w, object{"delta": object{"role": "assistant", "content": ""}, "logprobs": nil, "finish_reason": nil}); err != nil {
-			return err
+			return false, err
 		}
 	}
 	for i, t := range c.tokens {
+		if i > 0 && c.flight.moves.Load() {
+			return true, c.moveAway(w, host, ids)
+		}
 		if err := c.next(ctx); err != nil {
-			return err
+			return false, err
 		}
-		choice := object{"logprobs": c.logprobs(c.tokens[i:i+1], i), "finish_reason": nil}
-		c.put(choice, t)
-		if i == len(c.tokens)-1 {
-			choice["finish_reason"], choice["stop_reason"] = c.finish, nil
-		}
-		if err := c.chunk(w, choice); err != nil {
-			return err
+		if err := c.chunk(w, c.token(i, t)); err != nil {
+			return false, err
 		}
 	}
 	if c.hook(ctx, End) {
-		return errStopped
+		return false, errStopped
 	}
 	if c.q.StreamOptions != nil && c.q.StreamOptions.IncludeUsage {
 		if err := c.send(w, []any{}, c.usage()); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return w.Done()
+	return false, w.Done()
+}
+
+// token is the choice with the i-th token of this leg.
+func (c *run) token(i int, text string) object {
+	choice := object{"logprobs": c.logprobs(c.tokens[i:i+1], i), "finish_reason": nil}
+	if c.q.ReturnIDs {
+		choice["token_ids"] = []int{c.from + i}
+	}
+	c.put(choice, text)
+	if i == len(c.tokens)-1 {
+		choice["finish_reason"], choice["stop_reason"] = c.finish, nil
+	}
+	return choice
 }
 
 func (c *run) put(choice object, text string) {

@@ -10,6 +10,10 @@
 // for a lease and gives them up to the first who fetches them. What is not: the
 // blocks travel as an HTTP request to remote_host:remote_port instead of NIXL,
 // and hold no bytes.
+//
+// With Options.Weir it speaks as a Weir worker does beyond vLLM: a health
+// answer with name, epoch and role, the stream of state, token_ids, resumption
+// and migration.
 package fake
 
 import (
@@ -51,6 +55,10 @@ type Options struct {
 	// Reply, when set, gives the answer to a prompt instead of the generated
 	// words. The prompt is the last user message, or the whole text prompt.
 	Reply func(prompt string) string
+	// Weir adds what a Weir worker says; Name and Role are said then, "fake" and
+	// "mixed" by default. EngineID is the epoch.
+	Weir       bool
+	Name, Role string
 	// Faults strike requests, the first that matches each; SetFaults changes them.
 	Faults []Script
 	// Delay is the wait of FaultSlow; 1 s.
@@ -73,6 +81,8 @@ func (o *Options) fill() {
 	def(&o.Lease, 30*time.Second)
 	def(&o.Logprob, -0.01)
 	def(&o.Delay, time.Second)
+	def(&o.Name, "fake")
+	def(&o.Role, "mixed")
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -96,6 +106,7 @@ type Engine struct {
 	faults  scripts
 	calls   atomic.Int64
 	created time.Time
+	flights flights
 	waiting atomic.Int64
 	running atomic.Int64
 }
@@ -121,8 +132,11 @@ func New(o Options) *Engine {
 	e.mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"version": "0.0.0+weir.fake"})
 	})
-	for _, path := range []string{"GET /health", "GET /ping"} {
-		e.mux.HandleFunc(path, func(http.ResponseWriter, *http.Request) {}) // 200 without a body
+	e.mux.HandleFunc("GET /ping", func(http.ResponseWriter, *http.Request) {}) // 200 without a body
+	e.mux.HandleFunc("GET /health", e.health)
+	if e.o.Weir {
+		e.mux.HandleFunc("GET /instance/v1/state", e.state)
+		e.mux.HandleFunc("POST /instance/v1/migrate", e.migrate)
 	}
 	e.mux.Handle("GET /metrics", e.metrics.handler())
 	e.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {

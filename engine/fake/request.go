@@ -29,6 +29,8 @@ type request struct {
 	Logprobs            json.RawMessage  `json:"logprobs"` // bool for chat, integer for text
 	TopLogprobs         int              `json:"top_logprobs"`
 	KV                  *json.RawMessage `json:"kv_transfer_params"`
+	ReturnIDs           bool             `json:"return_token_ids"`
+	Resume              *resume          `json:"weir_resume"`
 
 	chat     bool
 	text     string // of the prompt
@@ -173,6 +175,7 @@ func (q *request) question() string {
 // answer is what will be generated, as tokens, and why it ends.
 func (e *Engine) answer(q *request) (tokens []string, finish string) {
 	limit, named := e.limit(q)
+	limit += q.resumed()
 	finish = "length"
 	if e.o.Reply != nil {
 		tokens = strings.SplitAfter(e.o.Reply(q.question()), " ")
@@ -196,7 +199,7 @@ func (e *Engine) limit(q *request) (n int, named bool) {
 			return min(*v, room), true
 		}
 	}
-	return min(e.o.MaxTokens, room), false
+	return min(e.o.MaxTokens, room) - q.resumed(), false
 }
 
 var vocabulary = strings.Fields("the river holds water back and lets over only what it must a small stone turns slow " +

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/weirhq/weir/internal/contract"
 )
 
 // run is one completion request being served.
@@ -23,7 +25,9 @@ type run struct {
 	began  time.Time
 	tokens []string
 	finish string
-	sent   int
+	sent   int // of this leg
+	from   int // tokens that another leg has sent
+	flight *flight
 	first  time.Time
 }
 
@@ -46,6 +50,8 @@ func (e *Engine) completions(chat bool) http.HandlerFunc {
 			return
 		}
 		c.call.Stream, c.call.Leg = c.q.Stream, c.q.leg
+		c.flight = e.flights.add(r.Header.Get(contract.HeaderOperation), c.q.tokens)
+		defer e.flights.remove(c.flight)
 		c.fault = e.faults.pick(c.q.leg)
 		c.serve(ctx, r.Host)
 	}
@@ -115,10 +121,14 @@ func (c *run) serve(ctx context.Context, host string) {
 		}
 	}()
 	c.tokens, c.finish = e.answer(c.q)
+	if err := c.skipResumed(); err != nil {
+		c.refuse(err)
+		return
+	}
 	err := c.prefill(ctx)
 	if err == nil {
 		if c.q.Stream {
-			err = c.stream(ctx)
+			keep, err = c.stream(ctx, host, ids)
 		} else {
 			keep, err = c.whole(ctx, host, ids)
 		}
@@ -229,6 +239,7 @@ func (c *run) next(ctx context.Context) error {
 		c.e.metrics.itl.Observe(c.e.o.ITL.Seconds())
 	}
 	c.sent++
+	c.flight.generated.Add(1)
 	return nil
 }
 

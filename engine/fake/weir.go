@@ -1,0 +1,172 @@
+package fake
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/engine/worker/state"
+	"github.com/weirhq/weir/internal/sse"
+)
+
+// resume is the member weir_resume.
+type resume struct {
+	Text   string `json:"text"`
+	Tokens []int  `json:"tokens"`
+}
+
+// resumed is how many tokens of the answer another engine has made.
+func (q *request) resumed() int {
+	switch {
+	case q.Resume == nil:
+		return 0
+	case len(q.Resume.Tokens) > 0:
+		return len(q.Resume.Tokens)
+	}
+	return len(strings.Fields(q.Resume.Text))
+}
+
+// skipResumed leaves out what another engine has made, which must be what this
+// one would have made.
+func (c *run) skipResumed() error {
+	c.from = c.q.resumed()
+	if c.from == 0 {
+		return nil
+	}
+	if c.from > len(c.tokens) || strings.Join(c.tokens[:c.from], "") != c.q.Resume.Text {
+		return &badRequest{"weir_resume", "the text is not the beginning of this answer"}
+	}
+	c.tokens = c.tokens[c.from:]
+	return nil
+}
+
+// flights are the requests under way.
+type flights struct {
+	mu   sync.Mutex
+	list []*flight
+}
+
+type flight struct {
+	operation string
+	prompt    int
+	generated atomic.Int64
+	moves     atomic.Bool // it is to end at its next token, for another engine
+}
+
+func (f *flights) add(operation string, prompt int) *flight {
+	one := &flight{operation: operation, prompt: prompt}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.list = append(f.list, one)
+	return one
+}
+
+func (f *flights) remove(one *flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.list = slices.DeleteFunc(f.list, func(other *flight) bool { return other == one })
+}
+
+func (f *flights) requests() []state.Request {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make([]state.Request, len(f.list))
+	for i, one := range f.list {
+		out[i] = state.Request{Operation: one.operation, Phase: state.Prefill, PromptTokens: one.prompt, Generated: int(one.generated.Load())}
+		if out[i].Generated > 0 {
+			out[i].Phase = state.Decode
+		}
+	}
+	return out
+}
+
+// Operation is the operation id of the oldest request under way; "" is none.
+func (e *Engine) Operation() string {
+	if q := e.flights.requests(); len(q) > 0 {
+		return q[0].Operation
+	}
+	return ""
+}
+
+func (e *Engine) health(w http.ResponseWriter, _ *http.Request) {
+	if e.o.Weir { // a vLLM has no body here
+		writeJSON(w, http.StatusOK, object{"status": "ok", "name": e.o.Name, "epoch": e.o.EngineID, "role": e.o.Role, "model": e.o.Model,
+			"context": e.o.Context, "max_seqs": e.o.MaxSeqs})
+	}
+}
+
+// stateEvery is the time between two messages of state.
+const stateEvery = 50 * time.Millisecond
+
+// state sends messages until the reader leaves.
+func (e *Engine) state(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	rc := http.NewResponseController(w)
+	tick := time.NewTicker(stateEvery)
+	defer tick.Stop()
+	for seq := uint64(1); ; seq++ {
+		m := state.Message{Full: seq == 1, Seq: seq, At: time.Now(), Name: e.o.Name, Epoch: e.o.EngineID, Role: e.o.Role, Health: "ok",
+			Model: e.o.Model, Context: e.o.Context, MaxSeqs: e.o.MaxSeqs, Requests: e.flights.requests(),
+			Load: state.Load{Running: int(e.running.Load()), Waiting: int(e.waiting.Load()), KVBlockSize: e.o.BlockSize,
+				KVBlocksTotal: e.o.Blocks, KVBlocksUsed: e.Held()}}
+		for _, q := range m.Requests {
+			if q.Generated == 0 {
+				m.PrefillTokensWaiting += q.PromptTokens
+			} else {
+				m.DecodeCtxTokens += q.PromptTokens + q.Generated
+			}
+		}
+		if json.NewEncoder(w).Encode(m) != nil || rc.Flush() != nil {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// migrate marks a request to be given away.
+func (e *Engine) migrate(w http.ResponseWriter, r *http.Request) {
+	var q struct {
+		Operation string `json:"operation"`
+	}
+	if json.NewDecoder(http.MaxBytesReader(w, r.Body, 4096)).Decode(&q) != nil {
+		writeError(w, http.StatusBadRequest, "want {\"operation\":\"...\"}", "")
+		return
+	}
+	e.flights.mu.Lock()
+	defer e.flights.mu.Unlock()
+	for _, one := range e.flights.list {
+		if one.operation == q.Operation && one.generated.Load() > 0 {
+			one.moves.Store(true)
+			writeJSON(w, http.StatusOK, q)
+			return
+		}
+	}
+	writeError(w, http.StatusNotFound, "no such request decodes here", "operation")
+}
+
+// moveAway ends a stream that another engine continues with these blocks.
+func (c *run) moveAway(w *sse.Writer, host string, ids []int) error {
+	ended := resume{Tokens: make([]int, c.from+c.sent)}
+	for i := range ended.Tokens {
+		ended.Tokens[i] = i
+	}
+	if c.q.Resume != nil {
+		ended.Text = c.q.Resume.Text
+	}
+	ended.Text += strings.Join(c.tokens[:c.sent], "")
+	body := c.base("chat.completion.chunk")
+	body["weir_migrated"] = object{"kv_transfer_params": c.offer(host, ids), "weir_resume": ended}
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	return w.Data(data)
+}
