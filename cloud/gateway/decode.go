@@ -179,3 +179,10 @@ func mustJSON(v any) []byte {
 	}
 	return data
 }
+
+// cloneBody is the client's body as an instance may see it.
+func (a *admitted) cloneBody(served string) openai.Body {
+	b := a.ask.body.Clone()
+	b.Set("model", served)
+	return b
+}
