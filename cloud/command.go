@@ -76,7 +76,10 @@ func Run(ctx context.Context, conf Config, databaseURL string, w io.Writer) erro
 	if err != nil {
 		return errors.Join(err, tel.Shutdown())
 	}
-	r, err := newRole(conf, c, c.Authority(), tel, log)
+	var r *role
+	if err = tel.Registry.Register(c.Rows()); err == nil {
+		r, err = newRole(conf, c, c.Authority(), tel, log)
+	}
 	if err != nil {
 		ended, cancel := context.WithCancel(ctx)
 		cancel()

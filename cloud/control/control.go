@@ -119,8 +119,11 @@ func (c *Control) Authority() *pki.Authority { return c.auth }
 // Index returns the newest snapshot, nil until the first was loaded.
 func (c *Control) Index() *tenants.Index { return c.index.Load() }
 
-// DatabaseUp reports whether the last contact with the database succeeded.
-func (c *Control) DatabaseUp() bool { return c.database.Load() == databaseUp }
+// DatabaseUp reports whether the last contact with the database succeeded, and
+// the last write of ledger rows: a server that is full still answers.
+func (c *Control) DatabaseUp() bool {
+	return c.database.Load() == databaseUp && !c.rows.Failing()
+}
 
 // Begin implements gateway.Recorder. It does not wait for the database.
 func (c *Control) Begin(r *tenants.UsageRecord) (gateway.Entry, error) {

@@ -42,7 +42,9 @@ type Recorder struct {
 	spool *spool.Spool
 
 	inserted, duplicates, bad atomic.Uint64
+	batches, failures         atomic.Uint64
 	failing                   atomic.Bool
+	behind                    atomic.Int64 // since when rows may have waited, in ns since 1970
 
 	old       int64 // rows of earlier processes that wait; for Run alone
 	recovered chan struct{}
@@ -75,6 +77,7 @@ func Open(o Options) (*Recorder, error) {
 		o.Log.Warn("attempts of a process that died are recorded as lost", "attempts", st.Recovered)
 	}
 	r := &Recorder{o: o, node: node, spool: s, old: st.Pending, recovered: make(chan struct{})}
+	r.behind.Store(time.Now().UnixNano())
 	if r.old == 0 {
 		close(r.recovered)
 	}
@@ -162,6 +165,7 @@ func (r *Recorder) Run(ctx context.Context) {
 // Flush delivers all rows that wait, batch by batch, until one write fails.
 func (r *Recorder) Flush(ctx context.Context) error {
 	for {
+		asked := time.Now()
 		n, err := r.spool.Drain(ctx, r.o.Batch, r.deliver)
 		if err != nil {
 			r.report(true, err)
@@ -170,6 +174,7 @@ func (r *Recorder) Flush(ctx context.Context) error {
 		r.report(false, nil)
 		r.delivered(int64(n))
 		if n == 0 {
+			r.behind.Store(asked.UnixNano())
 			return nil
 		}
 	}
@@ -208,9 +213,14 @@ func (r *Recorder) insert(ctx context.Context, rows []tenants.UsageRecord) error
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
 	res, err := r.o.Sink.Insert(ctx, rows)
+	if err != nil {
+		r.failures.Add(1)
+		return err
+	}
+	r.batches.Add(1)
 	r.inserted.Add(uint64(res.Inserted))
 	r.duplicates.Add(uint64(res.Duplicates))
-	return err
+	return nil
 }
 
 // report logs the beginning and the end of an outage, not every try.
@@ -223,12 +233,3 @@ func (r *Recorder) report(failing bool, err error) {
 		r.o.Log.Info("usage ledger is written again")
 	}
 }
-
-// Stats returns counts since the start: Queued are rows on disk.
-func (r *Recorder) Stats() ledger.Stats {
-	return ledger.Stats{Queued: int(r.spool.Stats().Pending), Inserted: r.inserted.Load(), Duplicates: r.duplicates.Load(),
-		Lost: r.bad.Load(), Failing: r.failing.Load()}
-}
-
-// Spool returns what the files hold, for metrics.
-func (r *Recorder) Spool() spool.Stats { return r.spool.Stats() }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"github.com/weirhq/weir/internal/contract"
@@ -115,7 +116,7 @@ func TestOutageAndRestart(t *testing.T) {
 		settle()
 	}
 	lost, _ := begin(t, r)
-	if st := r.Stats(); st.Queued != 5 {
+	if st := r.Stats(); st.Spool.Pending != 5 || st.Spool.Open != 1 || st.Lag <= 0 {
 		t.Errorf("stats %+v", st)
 	}
 	stop()
@@ -160,8 +161,8 @@ func TestBadRowsDoNotHoldUpOthers(t *testing.T) {
 		settle()
 	}
 	s.set(nil)
-	await(t, "the other rows", func() bool { return s.count() == 9 && r.Stats().Queued == 0 })
-	if st := r.Stats(); st.Lost != 1 || st.Inserted != 9 {
+	await(t, "the other rows", func() bool { return s.count() == 9 && r.Stats().Spool.Pending == 0 })
+	if st := r.Stats(); st.Lost != 1 || st.Inserted != 9 || st.Lag != 0 || st.Failures == 0 || st.Batches == 0 {
 		t.Errorf("stats %+v", st)
 	}
 }
@@ -173,5 +174,45 @@ func TestDirectoryIsOnes(t *testing.T) {
 	defer stop()
 	if _, err := Open(Options{Dir: dir, Log: slog.New(slog.DiscardHandler)}); err == nil {
 		t.Error("the directory was opened twice")
+	}
+}
+
+// TestMetrics: what the counts say is what is scraped.
+func TestMetrics(t *testing.T) {
+	s := &sink{got: map[string]tenants.UsageRecord{}}
+	r, stop := open(t, t.TempDir(), s)
+	defer stop()
+	reg := prometheus.NewPedanticRegistry()
+	if err := reg.Register(r); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		_, settle := begin(t, r)
+		settle()
+	}
+	begin(t, r)
+	await(t, "the rows", func() bool { return r.Stats().Inserted == 3 && r.Stats().Spool.Pending == 0 })
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			got[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	for name, want := range map[string]float64{"weir_ledger_rows_total inserted": 3, "weir_ledger_rows_total duplicate": 0, "weir_ledger_waiting_rows": 0,
+		"weir_ledger_open_admissions": 1, "weir_ledger_lag_seconds": 0, "weir_ledger_batches_total failed": 0} {
+		if v, ok := got[name]; !ok || v != want {
+			t.Errorf("%s is %v, want %v", name, v, want)
+		}
+	}
+	if got["weir_ledger_segment_bytes"] == 0 || got["weir_ledger_segments"] == 0 {
+		t.Errorf("no files: %v", got)
 	}
 }

@@ -161,12 +161,3 @@ func BareCopy(ctx context.Context, conn *pgx.Conn, table string, rows []tenants.
 	}
 	return copyLines(ctx, conn, pgx.Identifier{table}.Sanitize(), lines)
 }
-
-// Stats are counts of a writer of rows since its start.
-type Stats struct {
-	Queued     int
-	Inserted   uint64
-	Duplicates uint64
-	Lost       uint64 // refused by the database for good
-	Failing    bool   // the last write failed
-}
