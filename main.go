@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/engine/fake"
 	"github.com/weirhq/weir/engine/gguf/random"
 	"github.com/weirhq/weir/engine/install"
+	moeval "github.com/weirhq/weir/engine/moe/evaluate"
 	"github.com/weirhq/weir/engine/worker"
 	"github.com/weirhq/weir/experts"
 	"github.com/weirhq/weir/internal/admincli"
@@ -40,6 +41,7 @@ var sections = map[string]func() any{
 func suites() []bench.Suite {
 	return []bench.Suite{
 		enginebench.Suite(),
+		moeval.Suite(),
 		overhead.Suite(),
 		tenantbench.Suite(),
 		replay.BenchSuite(),
@@ -60,9 +62,10 @@ func commands() []cli.Command {
 		random.Command(),
 		demo.Command(),
 		replay.Command(),
-		experts.Command(admincli.ExpertsCommands()...),
+		experts.Command(append(moeval.Commands(), admincli.ExpertsCommands()...)...),
 		config.Command(sections),
 		bench.Command(suites()),
+		admincli.PoolsCommand(),
 		pki.PKICommand(),
 		pgcluster.GuardCommand(),
 	}, admincli.Commands()...)

@@ -7,129 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/moe"
 	"github.com/weirhq/weir/engine/moe/shard"
 	"github.com/weirhq/weir/experts/load"
 	"github.com/weirhq/weir/experts/plan"
 	"github.com/weirhq/weir/experts/rebalance"
 )
-
-// stream gives prompts of some tasks for ever. Their numbers start at base.
-type stream struct {
-	texts    [][]engine.Token
-	base, at int
-}
-
-func (s *stream) next() (int, []engine.Token) {
-	i := s.at % len(s.texts)
-	s.at++
-	return s.base + i, s.texts[i]
-}
-
-// live is a runner that balances its experts under traffic.
-type live struct {
-	t                 *testing.T
-	r                 *moe.Runner
-	s                 *server
-	seen              uint64 // windows
-	answered, changed int
-}
-
-// window serves a stream until the loop has judged one more window and returns
-// the decision.
-func (l *live) window(s *stream) rebalance.Decision {
-	l.t.Helper()
-	start, from := time.Now(), l.s.tokens
-	for l.r.Experts().Windows == l.seen {
-		l.s.step(l.t, s.next)
-	}
-	l.seen++
-	ds := l.r.Experts().Decisions
-	d := ds[l.seen-1]
-	n := l.s.tokens - from
-	l.t.Logf("window %2d: imbalance %.3f, %s (%s), %d transfers, target %.3f, bound %.3f; %d tokens, %.0f tokens/s",
-		l.seen, d.Now, d.Action, d.Reason, d.Transfers, d.Target, d.Bound, n, float64(n)/time.Since(start).Seconds())
-	return d
-}
-
-// interleave takes from both in turn, as far as both go.
-func interleave(a, b [][]engine.Token) (out [][]engine.Token) {
-	for i := range min(len(a), len(b)) {
-		out = append(out, a[i], b[i])
-	}
-	return out
-}
-
-// drain lets running requests end.
-func (l *live) drain() {
-	for l.s.step(l.t, func() (int, []engine.Token) { return 0, nil }) {
-	}
-}
-
-// TestLiveRebalance changes the topic of traffic: the imbalance rises, the loop
-// decides at most 3 windows later, and 3 windows after that the imbalance is
-// below max(1.10, 1.03 times the lower bound). No request fails and no token
-// changes.
-func TestLiveRebalance(t *testing.T) {
-	needsSpeed(t)
-	cache := t.TempDir()
-	still := four(t, cache, nil)
-	before := &stream{texts: interleave(prompts(t, still, 8*slow, "T1"), prompts(t, still, 8*slow, "T2"))}
-	after := &stream{texts: prompts(t, still, 8*slow, "T4"), base: len(before.texts)}
-	want := serve(t, still, slices.Concat(before.texts, after.texts), nil)
-
-	b := moe.DefaultBalance()
-	b.Window = 2000
-	l := &live{t: t, r: four(t, cache, &b)}
-	l.s = newServer(l.r, func(i int, answer string) {
-		l.answered++
-		if answer != want[i] {
-			l.changed++
-		}
-	})
-	settled := 0.0
-	for range 12 {
-		d := l.window(before)
-		settled = d.Now
-		if d.Reason == rebalance.Balanced && l.seen >= 2 {
-			break
-		}
-	}
-	t.Logf("topic changes from commands to arithmetic")
-	shifted, bound := 0.0, 1.0
-	decided := false
-	for range 3 {
-		d := l.window(after)
-		shifted = max(shifted, d.Now)
-		if d.Action == rebalance.Move {
-			decided, bound = true, d.Bound
-			break
-		}
-	}
-	if shifted <= settled || shifted <= 1.10 {
-		t.Errorf("imbalance %.3f before and %.3f after the topic changed: it should rise", settled, shifted)
-	}
-	if !decided {
-		t.Fatal("no decision within 3 windows after the topic changed")
-	}
-	last := 0.0
-	for range 3 {
-		last = l.window(after).Now
-	}
-	if limit := max(1.10, 1.03*bound); last >= limit {
-		t.Errorf("imbalance %.3f 3 windows after the decision, want below %.3f", last, limit)
-	}
-	l.drain()
-	if l.changed > 0 || l.answered == 0 {
-		t.Errorf("%d of %d answers changed", l.changed, l.answered)
-	}
-	s := l.r.Experts()
-	t.Logf("%d answers, %d tokens, %d moves, %d KB copied, shards %+v", l.answered, l.s.tokens, s.Moves, s.Copied>>10, s.Shards)
-	if s.Failures != 0 || s.Moves == 0 || s.Copied == 0 {
-		t.Errorf("%d failures, %d moves, %d bytes copied", s.Failures, s.Moves, s.Copied)
-	}
-}
 
 // four loads hub-cloud with 4 shards of 6 slots.
 func four(t *testing.T, cache string, b *moe.Balance) *moe.Runner {

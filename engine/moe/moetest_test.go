@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/engine/gguf"
 	"github.com/weirhq/weir/engine/models"
 	"github.com/weirhq/weir/engine/moe"
+	"github.com/weirhq/weir/engine/moe/evaluate"
 	"github.com/weirhq/weir/engine/moe/kernel"
 )
 
@@ -54,20 +55,22 @@ func promptOf(t testing.TB, r engine.Templater, question string) []engine.Token 
 
 // prompts are every n-th calibration prompt, all of them of one task unless it
 // is empty.
-func prompts(t testing.TB, r engine.Templater, every int, task string) (out [][]engine.Token) {
+func prompts(t testing.TB, r engine.Templater, every int, task string) [][]engine.Token {
 	t.Helper()
-	examples, err := models.Calibration()
+	out, err := evaluate.Calibration(r, every, task)
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := 0
-	for _, e := range examples {
-		if task != "" && e.Task != task {
-			continue
-		}
-		if i++; i%every == 0 {
-			out = append(out, promptOf(t, r, e.Prompt))
-		}
+	return out
+}
+
+// serve answers all prompts in full batches; between is called before each
+// step.
+func serve(t testing.TB, r engine.Runner, prompts [][]engine.Token, between func(step int)) []string {
+	t.Helper()
+	out, err := evaluate.Serve(r, prompts, between)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return out
 }

@@ -1,0 +1,179 @@
+package evaluate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"github.com/weirhq/weir/engine/models/heldout"
+	"github.com/weirhq/weir/experts/gate"
+	"github.com/weirhq/weir/internal/chart"
+	"github.com/weirhq/weir/internal/cli"
+)
+
+// Commands stand under "weir experts".
+func Commands() []cli.Command {
+	return []cli.Command{
+		{Name: "demo", Short: "a change of topic under live balancing, with hub-cloud in this process", Usage: demoUsage, Run: runDemo},
+		{Name: "routing", Short: "accuracy against imbalance under LASER-style routing, on the held-out prompts", Usage: routingUsage, Run: runRouting},
+	}
+}
+
+const (
+	demoUsage    = "[--window N] [--svg FILE]"
+	routingUsage = "[--every N] [--svg FILE]"
+)
+
+// unpacked gives a folder for the bundled model.
+func unpacked() (dir string, remove func(), err error) {
+	if dir, err = os.MkdirTemp("", "weir-experts-"); err != nil {
+		return "", nil, fmt.Errorf("scratch folder: %w", err)
+	}
+	return dir, func() { _ = os.RemoveAll(dir) }, nil
+}
+
+func runDemo(ctx context.Context, env cli.Env, args []string) error {
+	fs := pflag.NewFlagSet("experts demo", pflag.ContinueOnError)
+	window := fs.Int64("window", 2000, "tokens after which the loop decides")
+	threads := fs.Int("threads", 1, "threads that compute; shards are shared out over them")
+	svg := fs.String("svg", "", "also draw imbalance by window")
+	if err := cli.ParseFlags(env, fs, demoUsage, args); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 || *window < 200 || *threads < 1 {
+		return cli.Usagef("experts demo takes flags only: --window from 200, --threads from 1")
+	}
+	dir, remove, err := unpacked()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	r, err := Live(ctx, LiveOptions{CacheDir: dir, Threads: *threads, Window: *window, Seen: func(w LiveWindow) { printWindow(env.Stdout, w) }})
+	if err != nil {
+		return err
+	}
+	r.Print(env.Stdout)
+	if *svg != "" {
+		return r.Chart().WriteFile(filepath.Clean(*svg))
+	}
+	return nil
+}
+
+func printWindow(w io.Writer, x LiveWindow) {
+	d := x.Decision
+	topic := "commands"
+	if x.After {
+		topic = "arithmetic"
+	}
+	fmt.Fprintf(w, "window %2d  %-10s  imbalance %.3f  %5.0f tok/s  %s (%s)", x.Number, topic, d.Now, x.Rate, d.Action, d.Reason)
+	if d.Transfers > 0 {
+		fmt.Fprintf(w, ", %d transfers, target %.3f", d.Transfers, d.Target)
+	}
+	fmt.Fprintln(w)
+}
+
+// Print writes the report's figures.
+func (r LiveReport) Print(w io.Writer) {
+	fmt.Fprintf(w, "\nimbalance: %.3f settled, %.3f after the change, %.3f three windows after the move (limit %.3f)\n", r.Settled, r.Shifted, r.Final, r.Limit())
+	fmt.Fprintf(w, "the move came in window %d after the change; %d moves copied %.1f MB\n", r.Decided, r.Moves, float64(r.Copied)/1e6)
+	fmt.Fprintf(w, "%d answers, %d changed, 0 failed; tok/s %.0f before, %.0f until the move was done, %.0f later\n", r.Answers, r.Changed, r.Before, r.During, r.Later)
+	for i, s := range r.Shards {
+		fmt.Fprintf(w, "shard %d: %d slots per layer, %.2f MB of weights\n", i, s.Slots, float64(s.Bytes)/1e6)
+	}
+}
+
+// Chart draws imbalance by window.
+func (r LiveReport) Chart() chart.Chart {
+	c := chart.Chart{Title: "A change of topic: commands, then arithmetic", X: "window of tokens", Y: "imbalance of shards"}
+	var s chart.Series
+	changed := false
+	for _, w := range r.Windows {
+		p := chart.Point{X: float64(w.Number), Y: w.Decision.Now}
+		if w.Decision.Transfers > 0 {
+			p.Label = fmt.Sprintf("%d transfers", w.Decision.Transfers)
+		}
+		if w.After && !changed {
+			changed = true
+			c.Marks = append(c.Marks, chart.Mark{X: p.X - 0.5, Name: "topic changes"})
+		}
+		s.Points = append(s.Points, p)
+	}
+	c.Series = []chart.Series{s}
+	return c
+}
+
+func runRouting(ctx context.Context, env cli.Env, args []string) error {
+	fs := pflag.NewFlagSet("experts routing", pflag.ContinueOnError)
+	every := fs.Int("every", 1, "take every n-th of the 1,000 held-out prompts")
+	svg := fs.String("svg", "", "also draw accuracy against imbalance")
+	if err := cli.ParseFlags(env, fs, routingUsage, args); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 || *every < 1 {
+		return cli.Usagef("experts routing takes flags only, and --every from 1")
+	}
+	dir, remove, err := unpacked()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	examples, err := heldout.Test()
+	if err != nil {
+		return err
+	}
+	settings, err := Settings(dir)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(env.Stdout, "%-22s accuracy   points (95 %%)            shards  experts  moved\n", "setting")
+	rows, err := Routing(ctx, dir, Every(examples, *every, ""), settings, func(r Routed) { printRouted(env.Stdout, r) })
+	if err != nil || *svg == "" {
+		return err
+	}
+	return RoutingChart(rows).WriteFile(filepath.Clean(*svg))
+}
+
+func printRouted(w io.Writer, r Routed) {
+	fmt.Fprintf(w, "%-22s  %5.1f %%   %+6.2f (%+6.2f to %+6.2f)  %6.3f   %6.3f  %4.1f %%\n",
+		r.Name, 100*r.Accuracy, r.Points, r.Low, r.High, r.Imbalance, r.Experts, 100*r.Distortion)
+}
+
+// Settings are the rows of the table: off, budgets of score mass calibrated per
+// layer, and fixed values of tau for the tokens with the flattest scores.
+func Settings(cacheDir string) ([]Setting, error) {
+	scores, err := Record(cacheDir, 20)
+	if err != nil {
+		return nil, err
+	}
+	if len(scores) == 0 {
+		return nil, errors.New("no gate scores were recorded")
+	}
+	out := []Setting{{Name: "off"}}
+	for _, budget := range []float64{0.0003, 0.001, 0.003, 0.01, 0.03} {
+		g, err := Calibrate(scores, Start, budget)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Setting{fmt.Sprintf("mass budget %.2f %%", 100*budget), g})
+	}
+	for _, tau := range []float32{0.9, 0.8, 0.6} {
+		p := gate.Params{EpsHigh: 0.6, Tau: tau, Pool: 3}
+		out = append(out, Setting{fmt.Sprintf("tau %.1f below mass %.1f", tau, p.EpsHigh), []gate.Params{p}})
+	}
+	return out, nil
+}
+
+// RoutingChart draws accuracy against the imbalance of experts.
+func RoutingChart(rows []Routed) chart.Chart {
+	c := chart.Chart{Title: "What routing costs and buys, hub-cloud, held-out prompts", X: "imbalance of shards without replicas", Y: "accuracy, %"}
+	for _, r := range rows {
+		a := 100 * r.Accuracy
+		c.Series = append(c.Series, chart.Series{Points: []chart.Point{{X: r.Imbalance, Y: a, Low: a + r.Low - r.Points, High: a + r.High - r.Points, Label: r.Name}}})
+	}
+	return c
+}

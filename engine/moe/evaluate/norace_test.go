@@ -1,0 +1,6 @@
+//go:build !race
+
+package evaluate
+
+// slow is how many times slower than usual tests run.
+const slow = 1
