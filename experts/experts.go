@@ -17,7 +17,7 @@ import (
 // not import: engines, and the cloud's admin API.
 func Command(more ...cli.Command) cli.Command {
 	return cli.Command{Name: "experts", Short: "balance the experts of a mixture-of-experts model", Sub: append([]cli.Command{
-		planCommand(), showCommand(), replayCommand(), watchCommand(),
+		planCommand(), showCommand(), replayCommand(), watchCommand(), combinedCommand(),
 	}, more...)}
 }
 
