@@ -123,6 +123,6 @@ func (in *InstanceView) weight() float64 {
 // InFlight is the observer's own ledger of what it sent to an instance and has
 // not seen end. Unlike anything reported, it has no age.
 type InFlight struct {
-	Requests    int // legs under way
-	PromptBytes int // of legs that still prefill
+	Requests    int `json:"requests"`     // legs under way
+	PromptBytes int `json:"prompt_bytes"` // of legs that still prefill
 }

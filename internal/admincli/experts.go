@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -22,50 +21,12 @@ import (
 // they stand under "weir experts".
 func ExpertsCommands() []cli.Command {
 	return []cli.Command{
-		{Name: "status", Short: "where the experts of each instance are, and the load of shards", Usage: statusUsage, Run: runExpertsStatus},
+		{Name: "status", Short: "where the experts of each instance are, and the load of shards", Usage: statusUsage, Run: shows("experts status", "experts", printExperts)},
 		{Name: "rebalance", Short: "let an instance move experts now", Usage: rebalanceUsage, Run: runRebalance},
 	}
 }
 
-const (
-	statusUsage    = "[--watch] [flags]"
-	rebalanceUsage = "INSTANCE [--dry-run] [flags]"
-)
-
-func runExpertsStatus(ctx context.Context, env cli.Env, args []string) error {
-	fs := pflag.NewFlagSet("experts status", pflag.ContinueOnError)
-	var to target
-	to.define(fs)
-	watch := fs.Bool("watch", false, "repeat until Ctrl-C")
-	every := fs.Duration("every", 2*time.Second, "time between two looks with --watch")
-	asJSON := fs.Bool("json", false, "print the answer as JSON")
-	if err := cli.ParseFlags(env, fs, statusUsage, args); err != nil {
-		return err
-	}
-	if fs.NArg() > 0 || *every <= 0 {
-		return cli.Usagef("experts status takes flags only, and --every a time above 0")
-	}
-	for {
-		answer, err := to.call(ctx, env, http.MethodGet, "experts", nil)
-		if err != nil {
-			return err
-		}
-		if *asJSON {
-			err = printJSON(env.Stdout, answer)
-		} else {
-			err = printExperts(env.Stdout, answer)
-		}
-		if err != nil || !*watch {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(*every):
-			fmt.Fprintf(env.Stdout, "\n-- %s\n", time.Now().Format(time.TimeOnly))
-		}
-	}
-}
+const rebalanceUsage = "INSTANCE [--dry-run] [flags]"
 
 func printExperts(w io.Writer, answer []byte) error {
 	var page struct {

@@ -1,0 +1,63 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/weirhq/weir/cloud/pool"
+	"github.com/weirhq/weir/internal/testpg"
+)
+
+// onePool is an instance that does as it is told.
+type onePool struct{ orders []string }
+
+func (*onePool) Status() []pool.Status {
+	return []pool.Status{{Name: "d1", Model: "big", Role: "decode", Ready: true, Breaker: "closed", Report: &pool.Report{Running: 3}}}
+}
+
+func (o *onePool) Call(_ context.Context, name, method, path string, in, out any) error {
+	if name != "d1" {
+		return fmt.Errorf("%w: %q", pool.ErrUnknown, name)
+	}
+	b, _ := json.Marshal(in)
+	o.orders = append(o.orders, method+" "+path+" "+string(b))
+	return json.Unmarshal([]byte(`{"role":"mixed","draining":true,"requests":4}`), out)
+}
+
+func TestPools(t *testing.T) {
+	p := start(t, options(t, testpg.Start(t)))
+	p.ready(t)
+	var l list[pool.Status]
+	if p.admin(t, http.MethodGet, "pools", nil).into(t, &l); len(l.Data) != 0 {
+		t.Errorf("without instances: %+v", l.Data)
+	}
+	fleet := &onePool{}
+	p.Attach(fleet)
+	if p.admin(t, http.MethodGet, "pools", nil).into(t, &l); len(l.Data) != 1 || l.Data[0].Report.Running != 3 || l.Data[0].Breaker != "closed" {
+		t.Errorf("%+v", l.Data)
+	}
+	var changed poolChanged
+	p.admin(t, http.MethodPost, "pools/d1/role", map[string]any{"role": "mixed"}).into(t, &changed)
+	var drained poolDrained
+	p.admin(t, http.MethodPost, "pools/d1/drain", map[string]any{"draining": true}).into(t, &drained)
+	if changed.Role != "mixed" || changed.Instance != "d1" || !drained.Draining || drained.Requests != 4 {
+		t.Errorf("%+v %+v", changed, drained)
+	}
+	want := []string{`POST /instance/v1/role {"role":"mixed"}`, `POST /instance/v1/drain {"draining":true}`}
+	if fmt.Sprint(fleet.orders) != fmt.Sprint(want) {
+		t.Errorf("orders %v", fleet.orders)
+	}
+	if a := p.admin(t, http.MethodPost, "pools/d1/role", map[string]any{"role": "king"}); a.status != http.StatusBadRequest {
+		t.Errorf("role king: %s", a)
+	}
+	if a := p.admin(t, http.MethodPost, "pools/nobody/drain", map[string]any{"draining": true}); a.status != http.StatusNotFound {
+		t.Errorf("unknown instance: %s", a)
+	}
+	var audit list[struct{ Action, ObjectID string }]
+	if p.admin(t, http.MethodGet, "audit?object_kind=instance", nil).into(t, &audit); len(audit.Data) != 2 {
+		t.Errorf("audit %+v", audit.Data)
+	}
+}
