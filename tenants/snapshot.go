@@ -96,6 +96,13 @@ type Class struct {
 	Default              bool    `json:"default,omitempty"` // used where a request names none
 }
 
+// Allowance is the class's own limit of escalations, which each tenant has; ok
+// is false for a class without one.
+func (c *Class) Allowance(tenantID string) (l Limit, ok bool) {
+	return Limit{ID: "class/" + c.Name + "/escalations", TenantID: tenantID, Class: c.Name,
+		Kind: LimitEscalations, Window: PerMinute, Limit: c.EscalationsPerMinute}, c.EscalationsPerMinute > 0
+}
+
 // Price is one row of the price book: micro-dollars per million tokens, in
 // force from EffectiveFrom until a later row for the same tier and model.
 type Price struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/cloud/gateway"
@@ -49,13 +50,21 @@ func (c *Control) Usage(ctx context.Context, q gateway.UsageQuery) (any, error) 
 	return u, err
 }
 
-// limitsOf tells budgets by the ledger, rates and slots by this gateway.
+// limitsOf tells budgets by the ledger, rates and slots by this gateway, the
+// classes' allowances of escalations among them.
 func (c *Control) limitsOf(ctx context.Context, tx *store.Store, q gateway.UsageQuery, now time.Time) ([]report.LimitUse, error) {
 	x := c.Index()
 	if x == nil {
 		return []report.LimitUse{}, nil
 	}
-	all, err := report.Limits(ctx, tx.DB(), q.TenantID, q.Caller, x.Snapshot().Limits, now)
+	snap := x.Snapshot()
+	limits := slices.Clone(snap.Limits)
+	for i := range snap.Classes {
+		if l, ok := snap.Classes[i].Allowance(q.TenantID); ok {
+			limits = append(limits, l)
+		}
+	}
+	all, err := report.Limits(ctx, tx.DB(), q.TenantID, q.Caller, limits, now)
 	if err != nil || q.Live == nil {
 		return all, err
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -252,7 +253,11 @@ func TestUsageOfATenant(t *testing.T) {
 	keyID, _ := p.newKey(t, id)
 	p.admin(t, "POST", "limits", map[string]any{"tenant_id": id, "kind": "cost_nanousd", "window": "month", "limit": 5_000}).into(t, &struct{}{})
 	p.admin(t, "POST", "limits", map[string]any{"tenant_id": id, "kind": "requests", "window": "minute", "limit": 60}).into(t, &struct{}{})
-	eventually(t, "the limits are in the snapshot", func() bool { return len(p.Index().Snapshot().Limits) == 2 })
+	p.admin(t, "POST", "slo-classes", map[string]any{"name": "spare", "band": 3, "escalations_per_minute": 7}).into(t, &struct{}{})
+	eventually(t, "limits and classes are in the snapshot", func() bool {
+		s := p.Index().Snapshot()
+		return len(s.Limits) == 2 && slices.ContainsFunc(s.Classes, func(c tenants.Class) bool { return c.Name == "spare" })
+	})
 	now := time.Now().UTC()
 	var recs []tenants.UsageRecord
 	for range 2500 {
@@ -264,15 +269,15 @@ func TestUsageOfATenant(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := gateway.UsageQuery{TenantID: id, Caller: keyID, From: now.Add(-time.Hour), To: now.Add(time.Hour), Limit: 10,
-		Live: func(_, _ string) []quota.Status {
-			return []quota.Status{{Limit: quota.Limit{ID: p.Index().Snapshot().Limits[1].ID, Window: quota.Minute}, Remaining: 41, Reset: time.Second}}
+		Live: func(_, class string) []quota.Status {
+			return []quota.Status{{Limit: quota.Limit{ID: "class/spare/escalations", Class: class, Window: quota.Minute}, Remaining: 6, Reset: time.Second}, {Limit: quota.Limit{ID: p.Index().Snapshot().Limits[1].ID, Window: quota.Minute}, Remaining: 41, Reset: time.Second}}
 		}}
 	got, err := p.Usage(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	u, _ := got.(ownUsage)
-	if u.Totals.Requests != 2500 || u.Totals.CostNanoUSD != 2500 || len(u.Rows) != 10 || u.Next == "" || u.CostUSD != 2500e-9 || len(u.Limits) != 2 {
+	if u.Totals.Requests != 2500 || u.Totals.CostNanoUSD != 2500 || len(u.Rows) != 10 || u.Next == "" || u.CostUSD != 2500e-9 || len(u.Limits) != 3 {
 		t.Fatalf("usage %+v", u)
 	}
 	if m := u.Limits[0]; *m.Used != 2500 || *m.Remaining != 2500 || m.ResetAt == nil {
@@ -280,6 +285,9 @@ func TestUsageOfATenant(t *testing.T) {
 	}
 	if r := u.Limits[1]; r.Used != nil || r.Remaining == nil || *r.Remaining != 41 {
 		t.Errorf("rate %+v", r)
+	}
+	if a := u.Limits[2]; a.Class != "spare" || a.Kind != tenants.LimitEscalations || a.Limit != 7 || a.Remaining == nil || *a.Remaining != 6 {
+		t.Errorf("allowance %+v", a)
 	}
 	a := p.admin(t, "GET", "usage.csv?tenant_id="+id, nil)
 	lines, err := csv.NewReader(strings.NewReader(string(a.body))).ReadAll()

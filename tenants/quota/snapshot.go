@@ -13,30 +13,35 @@ import (
 func FromSnapshot(s *tenants.Snapshot, leased bool) (map[string]TenantLimits, error) {
 	all := make(map[string]TenantLimits, len(s.Tenants))
 	for _, t := range s.Tenants {
-		tl := TenantLimits{Options: Options{Leased: leased, Strict: t.Strict}}
-		for _, c := range s.Classes {
-			if c.EscalationsPerMinute > 0 {
-				tl.Limits = append(tl.Limits, Limit{
-					ID: "class/" + c.Name + "/escalations", Class: c.Name,
-					Kind: Escalations, Window: Minute, Max: c.EscalationsPerMinute,
-				})
+		all[t.ID] = TenantLimits{Options: Options{Leased: leased, Strict: t.Strict}}
+		for i := range s.Classes {
+			if l, ok := s.Classes[i].Allowance(t.ID); ok {
+				if err := addLimit(all, l); err != nil {
+					return nil, err
+				}
 			}
 		}
-		all[t.ID] = tl
 	}
 	for _, l := range s.Limits {
-		tl, ok := all[l.TenantID]
-		if !ok {
-			return nil, fmt.Errorf("limit %s is of unknown tenant %q", l.ID, l.TenantID)
-		}
-		limit, err := fromSnapshot(l)
-		if err != nil {
+		if err := addLimit(all, l); err != nil {
 			return nil, err
 		}
-		tl.Limits = append(tl.Limits, limit)
-		all[l.TenantID] = tl
 	}
 	return all, nil
+}
+
+func addLimit(all map[string]TenantLimits, l tenants.Limit) error {
+	tl, ok := all[l.TenantID]
+	if !ok {
+		return fmt.Errorf("limit %s is of unknown tenant %q", l.ID, l.TenantID)
+	}
+	limit, err := fromSnapshot(l)
+	if err != nil {
+		return err
+	}
+	tl.Limits = append(tl.Limits, limit)
+	all[l.TenantID] = tl
+	return nil
 }
 
 func fromSnapshot(l tenants.Limit) (Limit, error) {
