@@ -15,7 +15,8 @@ type Columns struct {
 	Entropy, Agree       string
 	EdgeCost, CloudCost  string
 	EdgeMS, CloudMS      string
-	Task, Split, ID      string
+	Task, Subject        string
+	Split, ID            string
 	Prompt, PromptLength string
 	// Set replaces the name of a file without tasks.
 	Set string
@@ -23,7 +24,7 @@ type Columns struct {
 
 // usual lists, for each meaning, the column names that are recognised without
 // being named, best first.
-var usual = struct{ edge, cloud, confidence, p1, margin, negent, entropy, agree, edgeCost, cloudCost, edgeMS, cloudMS, task, split, id, prompt, length []string }{
+var usual = struct{ edge, cloud, confidence, p1, margin, negent, entropy, agree, edgeCost, cloudCost, edgeMS, cloudMS, task, subject, split, id, prompt, length []string }{
 	edge:       []string{"edge", "edge_ok", "edge_score", "edge_correct", "weak_ok", "weak_score", "small_ok"},
 	cloud:      []string{"cloud", "cloud_ok", "cloud_score", "cloud_correct", "strong_ok", "strong_score", "large_ok"},
 	confidence: []string{"confidence", "conf", "edge_conf", "edge_confidence", "logprob", "edge_logprob"},
@@ -37,23 +38,27 @@ var usual = struct{ edge, cloud, confidence, p1, margin, negent, entropy, agree,
 	edgeMS:     []string{"edge_ms", "edge_latency_ms", "latency_edge"},
 	cloudMS:    []string{"cloud_ms", "cloud_latency_ms", "latency_cloud", "latency"},
 	task:       []string{"task", "cell", "dataset", "bench", "subject"},
+	subject:    []string{"subject", "category", "topic"},
 	split:      []string{"split"},
 	id:         []string{"id", "idx", "index"},
 	prompt:     []string{"prompt", "question", "text"},
 	length:     []string{"prompt_chars", "chars", "q_chars", "tokens_in"},
 }
 
-// resolve returns the wanted column, or the first usual one of the file, or "".
+// resolve returns the wanted column, or the first usual one of the file in
+// small or capital letters, or "".
 func resolve(t *table, want string, names []string) (string, error) {
 	if want != "" {
 		if !t.has(want) {
-			return "", fmt.Errorf("%w: there is no column %q; the file has %s", ErrFormat, want, strings.Join(t.columns, ", "))
+			return "", fmt.Errorf("%w: there is no column %q; the file has %s", ErrFormat, want, t.names())
 		}
 		return want, nil
 	}
 	for _, n := range names {
-		if t.has(n) {
-			return n, nil
+		for _, have := range t.columns {
+			if strings.EqualFold(have, n) {
+				return have, nil
+			}
 		}
 	}
 	return "", nil
@@ -71,7 +76,7 @@ func (c Columns) resolve(t *table) (Columns, error) {
 		{&out.Entropy, c.Entropy, usual.entropy}, {&out.Agree, c.Agree, usual.agree},
 		{&out.EdgeCost, c.EdgeCost, usual.edgeCost}, {&out.CloudCost, c.CloudCost, usual.cloudCost},
 		{&out.EdgeMS, c.EdgeMS, usual.edgeMS}, {&out.CloudMS, c.CloudMS, usual.cloudMS},
-		{&out.Task, c.Task, usual.task}, {&out.Split, c.Split, usual.split}, {&out.ID, c.ID, usual.id},
+		{&out.Task, c.Task, usual.task}, {&out.Subject, c.Subject, usual.subject}, {&out.Split, c.Split, usual.split}, {&out.ID, c.ID, usual.id},
 		{&out.Prompt, c.Prompt, usual.prompt}, {&out.PromptLength, c.PromptLength, usual.length},
 	} {
 		var err error
@@ -79,14 +84,23 @@ func (c Columns) resolve(t *table) (Columns, error) {
 			return out, err
 		}
 	}
-	if out.Edge == "" || out.Cloud == "" {
-		return out, fmt.Errorf("%w: name them with --edge and --cloud; the file has %s", ErrFormat, strings.Join(t.columns, ", "))
+	if out.Edge == "" {
+		return out, lacksScore(t, "edge", usual.edge)
+	}
+	if out.Cloud == "" {
+		return out, lacksScore(t, "cloud", usual.cloud)
 	}
 	return out, nil
 }
 
+func lacksScore(t *table, tier string, names []string) error {
+	return fmt.Errorf("%w: none of %s, the %s's score; name its column with --%s; the file has %s",
+		ErrFormat, strings.Join(names, ", "), tier, tier, t.names())
+}
+
 // readColumns reads the documented format. Scores above 1 are divided by the
-// largest score of either tier, so that 0..10 and 0..100 become 0..1.
+// largest score of either tier, so that 0..10 and 0..100 become 0..1. Rows
+// without both scores are left out.
 func readColumns(t *table, stem string, cols Columns) (*Data, error) {
 	c, err := cols.resolve(t)
 	if err != nil {
@@ -100,18 +114,27 @@ func readColumns(t *table, stem string, cols Columns) (*Data, error) {
 		if r.err != nil {
 			return nil, fmt.Errorf("row %d: %w", i+1, r.err)
 		}
-		if !(rec.Edge >= 0) || !(rec.Cloud >= 0) {
-			return nil, fmt.Errorf("row %d: edge score %v, cloud score %v: both must be there and not negative", i+1, rec.Edge, rec.Cloud)
+		if math.IsNaN(rec.Edge) || math.IsNaN(rec.Cloud) {
+			continue
 		}
-		largest = math.Max(largest, math.Max(rec.Edge, rec.Cloud))
+		for _, s := range []float64{rec.Edge, rec.Cloud} {
+			if s < 0 || math.IsInf(s, 1) {
+				return nil, fmt.Errorf("row %d: columns %q and %q hold the score %v: want 0 or more", i+1, c.Edge, c.Cloud, s)
+			}
+			largest = max(largest, s)
+		}
 		d.Records = append(d.Records, rec)
 	}
-	if math.IsInf(largest, 1) {
-		return nil, fmt.Errorf("a score is infinite")
+	if len(d.Records) == 0 {
+		return nil, fmt.Errorf("no row has a score in both columns %q and %q", c.Edge, c.Cloud)
 	}
 	for i := range d.Records {
 		d.Records[i].Edge /= largest
 		d.Records[i].Cloud /= largest
+	}
+	d.note(len(t.rows)-len(d.Records), "lack the score of a tier")
+	if d.HasSplit() {
+		d.note(d.outside(), "are neither train nor test")
 	}
 	return d, nil
 }
@@ -138,15 +161,18 @@ func (c Columns) record(r *row, stem string) Record {
 	if rec.Set == "" {
 		rec.Set = stem
 	}
+	if c.Subject != c.Task {
+		rec.Subject = r.text(c.Subject)
+	}
 	rec.ID, rec.Prompt = r.text(c.ID), r.text(c.Prompt)
 	rec.Chars = num(c.PromptLength)
 	if rec.Prompt != "" && math.IsNaN(rec.Chars) {
 		rec.Chars = float64(len([]rune(rec.Prompt)))
 	}
-	switch strings.ToLower(r.text(c.Split)) {
-	case "train", "fit", "calibration", "cal", "dev", "validation", "val":
+	switch strings.ToLower(strings.TrimSpace(r.text(c.Split))) {
+	case "train", "training", "fit", "calibration", "calib", "cal", "dev", "validation", "valid", "val":
 		rec.Split = SplitTrain
-	case "test", "eval", "heldout":
+	case "test", "testing", "eval", "evaluation", "heldout", "held-out", "held_out", "holdout":
 		rec.Split = SplitTest
 	}
 	return rec

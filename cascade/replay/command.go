@@ -119,6 +119,7 @@ func columnFlags(fs *pflag.FlagSet, c *Columns) {
 		{&c.EdgeMS, "edge-ms", "column: the edge's latency, ms"},
 		{&c.CloudMS, "cloud-ms", "column: the cloud's latency, ms"},
 		{&c.Task, "task", "column: task; each is a set of its own, beside 'pooled'"},
+		{&c.Subject, "subject", "column: subject within a task, for the policies that read the prompt alone"},
 		{&c.Split, "split", "column: train or test; without it rows are a stream"},
 		{&c.ID, "id", "column: name of the row"},
 		{&c.Prompt, "prompt", "column: text of the prompt"},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/weirhq/weir/cascade/learn"
 	"github.com/weirhq/weir/cascade/measure"
@@ -63,7 +64,7 @@ type Result struct {
 	Sets    []SetResult
 	Streams map[string]Stream
 	Summary []SummaryVerdict
-	// Skipped says why a policy is missing in a set.
+	// Skipped says why a policy is missing in a set, or a row everywhere.
 	Skipped []string
 }
 
@@ -76,7 +77,7 @@ type ranked struct {
 
 // Evaluate runs the policies over the data.
 func Evaluate(d *Data, o Options) (*Result, error) {
-	res := &Result{Options: o, Streams: map[string]Stream{}}
+	res := &Result{Options: o, Streams: map[string]Stream{}, Skipped: slices.Clone(d.Notes)}
 	if d.Summary != nil {
 		res.Summary = GradeSummary(d.Summary)
 		return res, nil
@@ -100,9 +101,7 @@ func Evaluate(d *Data, o Options) (*Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		if name != d.Pool {
-			collect(all, s, work)
-		}
+		collect(all, s, work, name == d.Pool)
 		res.Sets = append(res.Sets, evaluateSet(s, name, work, o))
 	}
 	runStreams(d, chosen, all, o, res)
@@ -125,8 +124,13 @@ func rank(s *setData, chosen []policy, name string, res *Result) ([]ranked, erro
 	return work, nil
 }
 
-func collect(all map[string][]float64, s *setData, work []ranked) {
+// collect adds a set's priorities to those of all records. The pool comes last
+// and gives what policies have that need more than one task.
+func collect(all map[string][]float64, s *setData, work []ranked, pool bool) {
 	for _, w := range work {
+		if pool && all[w.name] != nil {
+			continue
+		}
 		if all[w.name] == nil {
 			all[w.name] = make([]float64, len(s.d.Records))
 			for i := range all[w.name] {
@@ -239,7 +243,7 @@ func runStreams(d *Data, chosen []policy, all map[string][]float64, o Options, r
 			calibration = rows[:min(window, len(rows))]
 		}
 		t := threshold{kind: p.control, calibration: calibration, priority: pick(priority, calibration), warm: split}
-		t.spread = spreadOf(t.priority)
+		t.spread = spreadOf(priority)
 		st := runStream(d, rows, pick(priority, rows), t, streamOptions{o.Rate, o.Alpha, o.Delta, o.Faults})
 		res.Streams[p.name] = st
 		for i := range res.Sets {

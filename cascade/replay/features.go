@@ -41,11 +41,12 @@ func fitScale(values []float64) scale {
 	if len(v) == 0 {
 		return scale{kind: scaleScore, sd: 1}
 	}
+	const slack = 1e-3 // probabilities that were rounded or computed in half precision
 	low, high := slices.Min(v), slices.Max(v)
 	switch {
-	case low >= 0 && high <= 1:
+	case low >= -slack && high <= 1+slack:
 		return scale{kind: scaleProbability}
-	case high <= 0:
+	case high <= slack:
 		return scale{kind: scaleLogProb}
 	}
 	sum, square := 0.0, 0.0
@@ -78,13 +79,14 @@ func (s scale) feature(v float64) float64 {
 	return math.Max(-12, math.Min(12, x))
 }
 
-// probability reads the raw signal as a probability; false for a mere score.
+// probability reads the raw signal as a probability, NaN where it is missing;
+// false for a mere score.
 func (s scale) probability(v float64) (float64, bool) {
 	switch s.kind {
 	case scaleProbability:
-		return v, true
+		return max(0, min(1, v)), true
 	case scaleLogProb:
-		return math.Exp(v), true
+		return min(1, math.Exp(v)), true
 	}
 	return 0, false
 }

@@ -20,7 +20,7 @@ func scoreGain(s *setData) (scores, error) {
 	}
 	x, ok := s.features()
 	if !ok {
-		return scores{}, fmt.Errorf("%w: no confidence", ErrNotApplicable)
+		return scores{}, lacks("confidence")
 	}
 	var out scores
 	if len(s.train) > 0 {
@@ -52,7 +52,7 @@ func (s *setData) features() ([]float64, bool) {
 func scoreAdaptive(s *setData) (scores, error) {
 	x, ok := s.features()
 	if !ok {
-		return scores{}, fmt.Errorf("%w: no confidence", ErrNotApplicable)
+		return scores{}, lacks("confidence")
 	}
 	return gainOnline(s, x), nil
 }
@@ -119,13 +119,15 @@ func gainFitted(s *setData, x []float64) scores {
 	return out
 }
 
+// fit is Platt's method. A signal that runs against the labels is no signal: its
+// slope is then zero, and the rows keep the mean of their cell.
 func (s *setData) fit(rows []int, x []float64, prior *cascade.Logistic, tau float64) cascade.Logistic {
 	rx, ry := make([]float64, len(rows)), make([]float64, len(rows))
 	for i, k := range rows {
 		rx[i], ry[i] = x[k], s.record(k).Edge
 	}
 	l := cascade.FitLogistic(rx, 1, ry, nil, prior, tau)
-	l.FloorSlope(.05, rx, 1, ry, nil)
+	l.FloorSlope(0, rx, 1, ry, nil)
 	return l
 }
 
@@ -158,20 +160,20 @@ func (s *setData) crossFit(fit func(learnFrom, predict []int)) {
 func scoreSubject(s *setData) (scores, error) {
 	cells := map[string]bool{}
 	for k := range s.rows {
-		cells[s.record(k).Cell] = true
+		cells[s.record(k).subject()] = true
 	}
 	if len(cells) < 2 {
-		return scores{}, fmt.Errorf("%w: one subject or none", ErrNotApplicable)
+		return scores{}, fmt.Errorf("%w: all rows have one subject (--subject names its column)", ErrNotApplicable)
 	}
 	out := scores{priority: make([]float64, len(s.rows)), edge: make([]float64, len(s.rows))}
 	s.crossFit(func(from, to []int) {
 		p := prerouter.NewPrior()
 		for _, k := range from {
 			r := s.record(k)
-			p.Observe(r.Cell, r.Edge, r.Cloud, 1)
+			p.Observe(r.subject(), r.Edge, r.Cloud, 1)
 		}
 		for _, k := range to {
-			e, c := p.Predict(s.record(k).Cell)
+			e, c := p.Predict(s.record(k).subject())
 			out.priority[k], out.edge[k] = c-e, e
 		}
 	})
@@ -184,13 +186,15 @@ const hashedPasses = 3
 
 func scoreHashed(s *setData) (scores, error) {
 	x := make([][]prerouter.Feature, len(s.rows))
+	texts := false
 	for k := range s.rows {
 		r := s.record(k)
-		if r.Prompt == "" {
-			return scores{}, fmt.Errorf("%w: no prompts", ErrNotApplicable)
-		}
-		// The cell is the identity of the route, as a system prompt would be.
-		x[k] = prerouter.Features(nil, prerouter.Prompt{Text: r.Prompt, System: r.Cell})
+		texts = texts || r.Prompt != ""
+		// The subject is the identity of the route, as a system prompt would be.
+		x[k] = prerouter.Features(nil, prerouter.Prompt{Text: r.Prompt, System: r.subject()})
+	}
+	if !texts {
+		return scores{}, lacks("prompt")
 	}
 	out := scores{priority: make([]float64, len(s.rows)), edge: make([]float64, len(s.rows))}
 	s.crossFit(func(from, to []int) {

@@ -129,7 +129,7 @@ func scoreSignal(sig Signal) func(*setData) (scores, error) {
 	return func(s *setData) (scores, error) {
 		values := s.column(func(r *Record) float64 { return r.Signals[sig] })
 		if !slices.ContainsFunc(values, func(v float64) bool { return !math.IsNaN(v) }) {
-			return scores{}, fmt.Errorf("%w: no %s", ErrNotApplicable, signalNames[sig])
+			return scores{}, lacks(signalNames[sig])
 		}
 		sc := fitScale(values)
 		out := scores{priority: make([]float64, len(values))}
@@ -138,11 +138,10 @@ func scoreSignal(sig Signal) func(*setData) (scores, error) {
 			out.edge = make([]float64, len(values))
 		}
 		for k, v := range values {
+			out.priority[k] = -v
 			if math.IsNaN(v) { // no signal is not a good answer
 				out.priority[k] = math.Inf(1)
-				continue
 			}
-			out.priority[k] = -v
 			if out.edge != nil {
 				out.edge[k], _ = sc.probability(v)
 			}
@@ -151,18 +150,35 @@ func scoreSignal(sig Signal) func(*setData) (scores, error) {
 	}
 }
 
+// lacks is ErrNotApplicable with what a set has not, and the flag that names it.
+func lacks(what string) error {
+	return fmt.Errorf("%w: no %s (--%s names its column)", ErrNotApplicable, what, what)
+}
+
 func scoreRaw(s *setData) (scores, error) {
 	sig, ok := mainSignal(s.d, s.rows)
 	if !ok {
-		return scores{}, fmt.Errorf("%w: no confidence", ErrNotApplicable)
+		return scores{}, lacks("confidence")
 	}
 	return scoreSignal(sig)(s)
 }
 
 func scoreLength(s *setData) (scores, error) {
 	chars := s.column(func(r *Record) float64 { return r.Chars })
-	if slices.ContainsFunc(chars, math.IsNaN) {
-		return scores{}, fmt.Errorf("%w: no prompt length", ErrNotApplicable)
+	sum, n := 0.0, 0.0
+	for _, c := range chars {
+		if !math.IsNaN(c) {
+			sum += c
+			n++
+		}
+	}
+	if n == 0 {
+		return scores{}, lacks("prompt-chars")
+	}
+	for k, c := range chars {
+		if math.IsNaN(c) {
+			chars[k] = sum / n
+		}
 	}
 	return scores{priority: chars}, nil
 }

@@ -4,7 +4,10 @@
 // the `weir cascade` commands.
 package replay
 
-import "math"
+import (
+	"fmt"
+	"math"
+)
 
 // Split says which part of a data set a record belongs to.
 type Split uint8
@@ -37,7 +40,10 @@ var signalNames = [signalCount]string{"confidence", "p1", "margin", "negent", "a
 type Record struct {
 	ID   string
 	Set  string // name under which it is reported
-	Cell string // task, subject or route: the unit of calibration
+	Cell string // task or route: the unit of calibration
+	// Subject is what the prompt is about, finer than Cell; "" where it is not
+	// known.
+	Subject string
 	// Edge and Cloud are scores in [0, 1].
 	Edge, Cloud float64
 	// Signals are NaN where the file has none.
@@ -59,6 +65,14 @@ func newRecord() Record {
 	return r
 }
 
+// subject is the finest label that is known before any model runs.
+func (r *Record) subject() string {
+	if r.Subject != "" {
+		return r.Subject
+	}
+	return r.Cell
+}
+
 // Data is a file of records, in order.
 type Data struct {
 	Records []Record
@@ -68,6 +82,26 @@ type Data struct {
 	Agreement bool
 	// Summary holds published medians instead of records, see Summary.
 	Summary []SummaryRow
+	// Notes say which rows of the file are left out, and why.
+	Notes []string
+}
+
+// note says that n rows are left out, if any.
+func (d *Data) note(n int, why string) {
+	if n > 0 {
+		d.Notes = append(d.Notes, fmt.Sprintf("%d row(s): they %s", n, why))
+	}
+}
+
+// outside counts the records that are in neither split.
+func (d *Data) outside() int {
+	n := 0
+	for i := range d.Records {
+		if d.Records[i].Split == SplitNone {
+			n++
+		}
+	}
+	return n
 }
 
 // HasSplit reports whether there are both train and test records.

@@ -155,10 +155,11 @@ func quantile(values []float64, q float64) float64 {
 }
 
 // spreadOf returns a step scale for priorities: one where they look like
-// probabilities or gains, their own spread where they do not.
+// probabilities or gains, their own spread where they do not. It looks at all
+// rows of a stream: the unit of a score is known before it runs.
 func spreadOf(priority []float64) float64 {
 	s := quantile(priority, .98) - quantile(priority, .02)
-	if s > 4 || (s > 0 && s < .02) {
+	if s > 1 || (s > 0 && s < .02) {
 		return s
 	}
 	return 1

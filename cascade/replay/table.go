@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -37,6 +39,9 @@ func (t *table) has(names ...string) bool {
 	return true
 }
 
+// names lists the columns for a message.
+func (t *table) names() string { return strings.Join(t.columns, ", ") }
+
 // readTable reads CSV (with a header) or JSON lines, gzipped or not; it looks
 // at the bytes, not at the name.
 func readTable(r io.Reader) (*table, error) {
@@ -52,8 +57,16 @@ func readTable(r io.Reader) (*table, error) {
 	if head, _ := br.Peek(3); bytes.Equal(head, []byte("\xef\xbb\xbf")) {
 		br.Discard(3)
 	}
-	if head, _ := br.Peek(1); len(head) == 1 && head[0] == '{' {
+	head, err := br.Peek(1)
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, errors.New("the file is empty")
+	case err != nil:
+		return nil, err
+	case head[0] == '{':
 		return readJSONLines(br)
+	case head[0] == '[':
+		return nil, errors.New("a JSON array: write one object a line instead")
 	}
 	return readCSV(br)
 }
@@ -107,7 +120,8 @@ func readJSONLines(r io.Reader) (*table, error) {
 			return nil, fmt.Errorf("more than %d rows", maxRows)
 		}
 		row := make([]string, len(t.columns), len(t.columns)+4)
-		for k, v := range obj {
+		for _, k := range slices.Sorted(maps.Keys(obj)) {
+			v := obj[k]
 			i, ok := t.index[k]
 			if !ok {
 				if len(t.columns) == maxColumns {
