@@ -56,12 +56,15 @@ func TestTokensAndMoneyEqualTheLedger(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 150 {
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-			if i%3 == 0 {
-				ctx, cancel = context.WithTimeout(context.Background(), time.Duration(5+i)*time.Millisecond)
+			for range soak(1, 67) { // 10,000 calls in soak
+				patience := 60 * time.Second
+				if i%3 == 0 {
+					patience = time.Duration(5+i) * time.Millisecond
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				f.nodes[i%3].ask(ctx, []string{"", `,"stream":true`, `,"stream":true,"max_tokens":7`}[i%3])
+				cancel()
 			}
-			defer cancel()
-			f.nodes[i%3].ask(ctx, []string{"", `,"stream":true`, `,"stream":true,"max_tokens":7`}[i%3])
 		})
 	}
 	wg.Wait()

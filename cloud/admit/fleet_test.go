@@ -89,8 +89,15 @@ type limit struct {
 	key          string
 }
 
-// newFleet starts n gateways for one tenant with limits.
+// newFleet starts n gateways for one tenant with limits, before a fake engine.
 func newFleet(t *testing.T, url string, n int, engine fake.Options, strict bool, limits ...limit) *fleet {
+	t.Helper()
+	engine.Model = "m"
+	return newFleetOn(t, url, n, fake.New(engine), strict, limits...)
+}
+
+// newFleetOn is newFleet before another engine of the model m.
+func newFleetOn(t *testing.T, url string, n int, engine http.Handler, strict bool, limits ...limit) *fleet {
 	t.Helper()
 	if err := migrations.Up(t.Context(), url); err != nil {
 		t.Fatal(err)
@@ -100,8 +107,7 @@ func newFleet(t *testing.T, url string, n int, engine fake.Options, strict bool,
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	engine.Model = "m"
-	f := &fleet{t: t, url: url, db: db, engine: httptest.NewServer(fake.New(engine)), secrets: t.TempDir(),
+	f := &fleet{t: t, url: url, db: db, engine: httptest.NewServer(engine), secrets: t.TempDir(),
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
 	t.Cleanup(f.engine.Close)
 	t.Cleanup(f.client.CloseIdleConnections)
