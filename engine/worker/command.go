@@ -15,7 +15,15 @@ import (
 
 // Command is "weir worker".
 func Command() cli.Command {
-	return cli.Command{Name: "worker", Short: "serve one model on this machine", Usage: "--model FILE|NAME [flags]", Run: runCommand}
+	return cli.Command{Name: "worker", Short: "serve one model on this machine", Usage: "--model FILE|NAME [flags]", Run: run}
+}
+
+// run is the worker, or with a first word its bench.
+func run(ctx context.Context, env cli.Env, args []string) error {
+	if len(args) > 0 && args[0] == "bench" {
+		return runBench(ctx, env, args[1:])
+	}
+	return runCommand(ctx, env, args)
 }
 
 func runCommand(ctx context.Context, env cli.Env, args []string) error {
@@ -23,7 +31,7 @@ func runCommand(ctx context.Context, env cli.Env, args []string) error {
 	fs := pflag.NewFlagSet("worker", pflag.ContinueOnError)
 	loader := config.New("worker", &c)
 	loader.Flags(fs)
-	if err := cli.ParseFlags(env, fs, "--model FILE|NAME [flags]", args); err != nil {
+	if err := cli.ParseFlags(env, fs, "[bench] --model FILE|NAME [flags]", args); err != nil {
 		return err
 	}
 	if fs.NArg() > 0 {
