@@ -116,7 +116,7 @@ func (l *Loader) Load(getenv func(string) string) error {
 	}
 	if v, ok := l.dst.Addr().Interface().(Validator); ok {
 		if err := v.Validate(); err != nil {
-			return fmt.Errorf("%s: %w", l.section, err)
+			return fmt.Errorf("section %s: %w", l.section, err)
 		}
 	}
 	return nil
