@@ -149,6 +149,9 @@ func (r *Runner) open(o Options, sum, version string) error {
 	if err := o.check(); err != nil {
 		return fmt.Errorf("model %s: %w", o.Name, err)
 	}
+	if most := r.mostContext(); o.Context > most {
+		return fmt.Errorf("%w: %s has a context of at most %d tokens: %d are too many", engine.ErrModel, o.Name, most, o.Context)
+	}
 	ctx, err := llama.InitFromModel(r.model, contextParams(o))
 	if err != nil {
 		return fmt.Errorf("%w: no context of %d KV tokens for %s: not enough memory, or not a text model", engine.ErrModel, o.KVTokens, o.Path)
@@ -188,6 +191,16 @@ func (r *Runner) fit(o *Options) {
 	if o.Threads == 0 {
 		o.Threads = 1
 	}
+}
+
+// mostContext is what the model was trained for, and for bundled models what
+// they are known to bear.
+func (r *Runner) mostContext() int {
+	trained := int(llama.ModelNCtxTrain(r.model))
+	if r.prompt != nil {
+		return max(trained, models.Context)
+	}
+	return trained
 }
 
 // check refuses sizes that llama.cpp would take for something else.

@@ -93,7 +93,7 @@ func TestWrongModel(t *testing.T) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	for _, o := range []llama.Options{{MaxSeqs: 257}, {MaxSeqs: -1}, {MaxBatch: -1}, {Context: -5}, {Context: 512, KVTokens: 100}, {Threads: -1}} {
+	for _, o := range []llama.Options{{MaxSeqs: 257}, {MaxSeqs: -1}, {MaxBatch: -1}, {Context: -5}, {Context: 1 << 20}, {Context: 512, KVTokens: 100}, {Threads: -1}} {
 		o.Name, o.LibDir, o.CacheDir = "hub-edge", lib, dir
 		if _, err := llama.Load(o); err == nil {
 			t.Errorf("%+v: no error", o)
