@@ -44,8 +44,11 @@ type Settings struct {
 	Hedge   bool           `json:"hedge,omitempty"`
 	Window  *Window        `json:"window,omitempty"`
 	Handoff stream.Handoff `json:"handoff,omitempty"`
-	Sticky  bool           `json:"sticky,omitempty"`
-	Checks  *Checks        `json:"validate,omitempty"`
+	// Sticky keeps a session in the cloud once it was let over; SkipEdge does not
+	// ask the edge where its answer would hardly be kept.
+	Sticky   bool    `json:"sticky,omitempty"`
+	SkipEdge bool    `json:"skip_edge,omitempty"`
+	Checks   *Checks `json:"validate,omitempty"`
 }
 
 // Checks are validators of every answer of the edge, beside the form that a

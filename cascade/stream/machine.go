@@ -77,6 +77,7 @@ type Machine struct {
 	lost    bool // the edge's answer broke off
 	reason  cascade.Reason
 	stand   cascade.Reason // why the edge's answer stands in for the cloud's
+	missed  cascade.Reason // why a hedge failed, before the edge was judged
 	done    bool
 }
 
@@ -126,7 +127,7 @@ func (m *Machine) Window(v cascade.Verdict) Output {
 	case v.Escalate && m.mayAsk():
 		return m.ask(AskRestart, v.Reason)
 	}
-	return m.keep(v.Reason)
+	return m.keep(m.kept(v))
 }
 
 // Doubt is a verdict against text that is shown already.
@@ -157,7 +158,7 @@ func (m *Machine) EdgeEnd(v cascade.Verdict) Output {
 	case m.holding && v.Escalate && m.mayAsk():
 		return m.ask(AskRestart, v.Reason)
 	case m.holding:
-		return m.end(cascade.TierEdge, v.Reason)
+		return m.end(cascade.TierEdge, m.kept(v))
 	case v.Escalate && m.opt.Handoff == HandoffAppend && m.mayAsk():
 		return m.ask(AskAppend, v.Reason)
 	case v.Escalate:
@@ -214,6 +215,9 @@ func (m *Machine) CloudFail(why cascade.Reason) Output {
 		return m.fail(cascade.TierEdge, why)
 	case m.ended:
 		return m.end(cascade.TierEdge, why)
+	case m.hedged: // the edge is judged as if nothing had been asked
+		m.asking, m.hedged, m.missed = AskNone, false, why
+		return Output{}
 	}
 	m.asking, m.hedged, m.stand = AskNone, false, why
 	return Output{Flush: m.release()}
@@ -229,6 +233,15 @@ func (m *Machine) Cancel() Output {
 		tier = cascade.TierCloud
 	}
 	return m.fail(tier, m.reason)
+}
+
+// kept is the reason of an answer that is kept by the verdict, or because a
+// hedge has failed.
+func (m *Machine) kept(v cascade.Verdict) cascade.Reason {
+	if v.Escalate && m.missed != "" {
+		return m.missed
+	}
+	return v.Reason
 }
 
 func (m *Machine) mayAsk() bool { return m.opt.Cloud && !m.asked }

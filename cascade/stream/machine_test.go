@@ -86,7 +86,9 @@ func TestStories(t *testing.T) {
 		{"hedge, the edge is sure at its end", "H e .", auto, "e", 1, End{cascade.TierEdge, cascade.ReasonConfident, false}},
 		{"hedge, the cloud is faster", "H e B c C", auto, "c", 1, End{cascade.TierCloud, cascade.ReasonHedgeWon, false}},
 		{"hedge, the edge doubts", "H e W e B c C", auto, "c", 1, End{cascade.TierCloud, cascade.ReasonLowConfidence, false}},
-		{"hedge, the cloud fails first", "H e F e E", auto, "ee", 1, End{cascade.TierEdge, cascade.ReasonCloudError, false}},
+		{"hedge, the cloud fails first, the edge doubts", "H e F e E", auto, "ee", 1, End{cascade.TierEdge, cascade.ReasonCloudError, false}},
+		{"hedge, the cloud fails first, the edge is sure", "H e F e .", auto, "ee", 1, End{cascade.TierEdge, cascade.ReasonConfident, false}},
+		{"hedge, the cloud fails first, doubt in the window", "H e F W e .", auto, "ee", 1, End{cascade.TierEdge, cascade.ReasonConfident, false}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v := view{m: NewMachine(tt.opt)}

@@ -37,6 +37,8 @@ type call struct {
 	named cascade.Tier
 	check checks
 
+	foreseen foreseen
+
 	ask    cascade.Request
 	node   cascade.Node
 	plan   cascade.Plan
@@ -50,6 +52,7 @@ type call struct {
 	verdict    cascade.Verdict
 	judged     bool
 	reserved   int64 // nano-dollars promised by rules for asking the cloud
+	lost       int64 // of these, for an answer that nobody needed
 	edgeRuns   int
 	cloudSends int
 	heard      []byte // the cloud's answer to this request, for its label
@@ -62,6 +65,8 @@ type call struct {
 	usage   openai.Usage // what the answer reported
 	failure *openai.Error
 	outcome tenants.Outcome
+	// calledTool says that the answer called a tool.
+	calledTool bool
 	// replayed says that the answer is one kept under an Idempotency-Key.
 	replayed bool
 }

@@ -89,7 +89,7 @@ func cached(u openai.Usage) int {
 	return min(u.PromptTokensDetails.CachedTokens, u.PromptTokens)
 }
 
-// latency remembers the cloud's last answers, for the deadline gate.
+// latency remembers how long a tier's last answers took.
 type latency struct {
 	mu     sync.Mutex
 	last   [64]time.Duration

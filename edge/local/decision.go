@@ -27,11 +27,16 @@ func (s *Server) decide(c *call) {
 		return
 	}
 	judged := c.judged && c.plan.Judge
-	spent := int64(0)
+	spent := c.lost
 	if c.result.Tier == cascade.TierCloud {
 		spent = max(0, int64(c.result.CostUSD-s.edgeCost(c)))
 	}
-	c.rules.Settle(policies.Settlement{Verdict: c.verdict, Judged: judged, Reserved: c.reserved, Spent: spent}, s.opt.Now())
+	verdict, counts := c.verdict, judged
+	if c.unseen() {
+		verdict, counts = cascade.Verdict{Escalate: true, Wanted: true, Known: true, Reason: c.result.Reason}, true
+	}
+	c.rules.Settle(policies.Settlement{Verdict: verdict, Judged: counts, Reserved: c.reserved, Spent: spent}, s.opt.Now())
+	s.remember(c)
 	if judged {
 		s.metrics.judged(c)
 	}
@@ -44,6 +49,16 @@ func (s *Server) decide(c *call) {
 		s.metrics.dropped.Inc()
 	}
 	teach()
+}
+
+// unseen reports whether the cascade let a request over without a verdict on an
+// answer of the edge: it counts as one let over.
+func (c *call) unseen() bool {
+	switch c.result.Reason {
+	case cascade.ReasonPredictedHard, cascade.ReasonSessionSticky, cascade.ReasonHedgeWon:
+		return c.result.Tier == cascade.TierCloud
+	}
+	return false
 }
 
 // record is the decision as it is logged: neither prompt nor answer is in it.

@@ -66,6 +66,11 @@ func (f *flight) run() error {
 	f.stop = stop
 	defer stop(nil)
 	defer f.dropCloud()
+	if f.c.foreseen.hedge && f.c.plan.Judge {
+		if err := f.act(f.m.Hedge()); err != nil {
+			return err
+		}
+	}
 	if err := f.land(f.s.generate(ctx, f.c, f.watch)); err != nil {
 		return err
 	}
@@ -117,18 +122,19 @@ func (f *flight) watch(p *upstream.Progress) error {
 }
 
 // weigh judges the text held back when the window is over. An alarm before
-// that counts only if the rule agrees.
+// that counts only where the answer is lost already.
 func (f *flight) weigh(p *upstream.Progress, alarm bool) error {
-	over := f.window.Over(f.s.opt.Now().Sub(f.began))
-	if !over && !alarm {
-		return nil
+	switch {
+	case f.window.Over(f.s.opt.Now().Sub(f.began)):
+		v := f.c.judgeBeginning(f.s, p)
+		f.early = !v.Escalate
+		return f.decide(p, v, f.m.Window)
+	case alarm:
+		if v := f.c.judgeAtBest(f.s, p); v.Escalate {
+			return f.decide(p, v, f.m.Window)
+		}
 	}
-	v := f.c.judgeBeginning(f.s, p)
-	if !over && !v.Escalate {
-		return nil
-	}
-	f.early = !v.Escalate
-	return f.decide(p, v, f.m.Window)
+	return nil
 }
 
 func (f *flight) decide(p *upstream.Progress, v cascade.Verdict, step func(cascade.Verdict) stream.Output) error {
@@ -354,6 +360,7 @@ func (f *flight) handOver(r *cloudReply) error {
 func (f *flight) dropCloud() {
 	if f.asked != nil {
 		f.asked.drop()
+		f.c.lost = f.c.reserved // what it has cost is the cloud's to know
 		f.asked = nil
 	}
 }

@@ -30,6 +30,19 @@ func (c *call) judgeBeginning(s *Server, p *upstream.Progress) cascade.Verdict {
 	return cascade.Judge(&c.ask, pe, known, false, &c.policy, &c.node)
 }
 
+// judgeAtBest is the verdict on an answer as if it ended well now. The product
+// of the probabilities only falls: a doubt cannot be made good any more.
+func (c *call) judgeAtBest(s *Server, p *upstream.Progress) cascade.Verdict {
+	c.refresh(s)
+	a := cascade.Answer{Signals: p.Signals()}
+	cal := s.calibration(c)
+	v := cascade.After(&c.ask, &a, cal, &c.policy, &c.node)
+	if pe, known := cal.PrefixProbability(&a.Signals); known {
+		v.Confidence = min(v.Confidence, pe)
+	}
+	return v
+}
+
 // refresh brings what a verdict depends on up to now.
 func (c *call) refresh(s *Server) {
 	c.ask.Remaining = c.remaining(s.opt.Now())

@@ -64,6 +64,7 @@ func (s *Server) run(ctx context.Context, c *call, out *output) error {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	c.observe(s)
+	s.foresee(c)
 	c.plan, c.planned = cascade.Before(c.ask, c.node), true
 	if c.plan.Refused() {
 		c.outcome = tenants.OutcomeRejected
@@ -120,7 +121,8 @@ func (s *Server) generate(ctx context.Context, c *call, watch upstream.Watch) er
 	c.edgeTime += s.opt.Now().Sub(start)
 	switch {
 	case err == nil:
-		c.draft = draft
+		c.draft, c.calledTool = draft, len(draft.Calls) > 0
+		s.generation.add(s.opt.Now().Sub(start))
 		return nil
 	case errors.Is(context.Cause(ctx), errOvertaken):
 		c.draft = draft

@@ -74,6 +74,10 @@ func (s *Server) broken(ctx context.Context, c *call, r *cloudReply, err error) 
 func (s *Server) relayWhole(c *call, out *output, r *cloudReply, reason cascade.Reason) error {
 	s.read(c, r.whole, reason)
 	c.heard = []byte(answerText(r.whole.JSON()))
+	var choices []struct {
+		Finish string `json:"finish_reason"`
+	}
+	c.calledTool = json.Unmarshal(r.whole["choices"], &choices) == nil && len(choices) > 0 && choices[0].Finish == "tool_calls"
 	s.seal(c, out, false, r.passed())
 	r.whole.Set("weir", &c.result)
 	return out.json(r.whole)
@@ -137,6 +141,7 @@ func (s *Server) forward(c *call, out *output, event []byte, seen *streamSeen, r
 		c.first = s.opt.Now().Sub(c.arrived)
 	}
 	c.hear(e.Text)
+	c.calledTool = c.calledTool || string(e.Finish) == `"tool_calls"`
 	if seen.model != "" && !bytes.Contains(event, []byte(`"weir"`)) {
 		return event, nil
 	}

@@ -89,6 +89,11 @@ type Server struct {
 	latency *latency
 	ring    *ring
 	replays replays
+
+	generation *latency // of whole local answers
+	foresight  foresight
+	sessions   sessions
+
 	rules   *policies.Set
 	metrics *metrics
 }
@@ -138,7 +143,7 @@ func New(opt Options) (*Server, error) {
 	return &Server{
 		opt: opt, tracer: opt.Telemetry.Tracer, metrics: m,
 		gate: make(chan struct{}, opt.MaxInflight), local: make(chan struct{}, 4*opt.MaxLocal),
-		latency: newLatency(), ring: newRing(ringSize), rules: opt.Rules,
+		latency: newLatency(), generation: newLatency(), ring: newRing(ringSize), rules: opt.Rules,
 	}, nil
 }
 

@@ -31,6 +31,7 @@ type Reply struct {
 	GateAt  int           // or before this word
 	Calls   string        // JSON list of tool calls, sent before the text's end
 	Finish  string        // reason of the end; "stop" or "tool_calls" by default
+	Before  func()        // called before the first byte
 	// NoFormat refuses requests for a form of answer.
 	NoFormat bool
 }
@@ -112,6 +113,9 @@ func (w *Worker) serveModel(rw http.ResponseWriter, r *http.Request) {
 	w.seen, w.head = append(w.seen, body), append(w.head, r.Header.Clone())
 	reply := w.reply
 	w.mu.Unlock()
+	if reply.Before != nil {
+		reply.Before()
+	}
 	if reply.GateAt == 0 && !reply.wait(r) {
 		return
 	}
