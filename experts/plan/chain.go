@@ -5,7 +5,7 @@ package plan
 // transfers, of which the first alone wins nothing, so single steps miss it.
 // It is tried last, and only on few devices, where surplus slots are rare.
 func (m *migration) chain(k int) bool {
-	if m.devices() > exactDevices || m.used+2 > k {
+	if m.devices() > chainDevices || m.used+2 > k {
 		return false
 	}
 	hot := m.hottestExperts()
@@ -49,6 +49,9 @@ func (m *migration) chain(k int) bool {
 	m.aim(m.target)
 	return true
 }
+
+// chainDevices is the number of devices up to which chain is tried.
+const chainDevices = 16
 
 // apply overwrites and counts the transfer.
 func (m *migration) apply(s, e int32) {

@@ -10,7 +10,7 @@ func (m *migration) step(k int) bool {
 		m.touch(m.dev[swap.q])
 		return true
 	}
-	if best.gain <= 0 && m.devices() > exactDevices && m.used < k {
+	if best.gain <= 0 && m.used < k {
 		best = m.relieve(k)
 	}
 	if best.gain <= 0 {
@@ -130,23 +130,12 @@ func (m *migration) bestOverwrite(k int) change {
 			most = g
 		}
 	}
-	if m.devices() <= exactDevices {
-		var best change
-		for e := range m.gain {
-			best = m.pairExact(k, int32(e), best)
-		}
-		return best
-	}
 	best := m.pair(k, most, max(most/2, m.target*minGain))
 	if best.gain <= 0 {
 		best = m.pair(k, most, m.target*minGain)
 	}
 	return best
 }
-
-// exactDevices is the number of devices up to which two experts often share
-// one, so that pair's estimate is too low to be used first.
-const exactDevices = 16
 
 // pairExact improves on best by one more replica of e. It is pair without its
 // estimate: what an expert's holders win and what another's lose is added up

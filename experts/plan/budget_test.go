@@ -1,0 +1,42 @@
+package plan
+
+import "testing"
+
+// permuted makes loads of a power law whose order of experts differs by layer
+// and by stride, as two kinds of traffic differ.
+func permuted(layers, experts, stride int) [][]float64 {
+	out := make([][]float64, layers)
+	for l := range out {
+		out[l] = make([]float64, experts)
+		for e := range out[l] {
+			out[l][e] = 1e6 / (1 + .1*float64((e*stride+l*13)%experts))
+		}
+	}
+	return out
+}
+
+// Work that is shared by many layers suffices to use a budget of moves, on few
+// devices and on many.
+func TestBudgetIsUsed(t *testing.T) {
+	tests := []struct {
+		experts, devices, spare int
+		eight, many             float64 // mean imbalance after 8 and 32 moves per layer, at most
+	}{
+		{60, 4, 4, 1.005, 1.001},
+		{128, 8, 8, 1.06, 1.001},
+		{128, 16, 16, 1.15, 1.005},
+		{256, 16, 16, 1.30, 1.01},
+		{256, 32, 32, 1.43, 1.07},
+	}
+	for _, tt := range tests {
+		before, after := permuted(48, tt.experts, 7), permuted(48, tt.experts, 11)
+		f := mustEven(t, tt.experts, tt.devices, tt.spare)
+		old := mustSolve(t, Problem{Loads: before, Fleet: f}).Placement
+		for k, want := range map[int]float64{8: tt.eight, 32: tt.many} {
+			r := mustSolve(t, Problem{Loads: after, Fleet: f, Old: &old, Moves: k})
+			if got := meanAfter(r, r.MoE); got > want {
+				t.Errorf("%d experts on %d devices: imbalance %.4f after %d moves, want at most %v", tt.experts, tt.devices, got, k, want)
+			}
+		}
+	}
+}
