@@ -147,5 +147,8 @@ func (e *Experts) balance(role string) *moe.Balance {
 	if e.Moves > 0 {
 		b.Config.Moves = e.Moves
 	}
+	if len(e.Routing) > 0 {
+		b.Config.Routed = 1 // flexible load is routing's, replicas are for the rest
+	}
 	return &b
 }

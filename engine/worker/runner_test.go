@@ -54,6 +54,9 @@ func TestExpertsConfig(t *testing.T) {
 		t.Errorf("balance is %+v, want the default %+v", got, def)
 	}
 	e := Experts{Routing: []Routing{{EpsHigh: 0.8, Tau: 0.6, Pool: 6}}}
+	if e.balance("mixed").Config.Routed != 1 {
+		t.Error("with routing, placement should leave flexible load to it")
+	}
 	if g := e.gate(); len(g) != 1 || g[0].Tau != 0.6 || (&Experts{}).gate() != nil {
 		t.Errorf("gate is %+v", g)
 	}

@@ -2,7 +2,6 @@ package evaluate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,8 +9,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirhq/weir/engine/models"
 	"github.com/weirhq/weir/engine/models/heldout"
-	"github.com/weirhq/weir/experts/gate"
 	"github.com/weirhq/weir/internal/chart"
 	"github.com/weirhq/weir/internal/cli"
 )
@@ -25,8 +24,8 @@ func Commands() []cli.Command {
 }
 
 const (
-	demoUsage    = "[--window N] [--svg FILE]"
-	routingUsage = "[--every N] [--svg FILE]"
+	demoUsage    = "[--window N] [--routing] [--svg FILE]"
+	routingUsage = "[--every N] [--fit] [--svg FILE]"
 )
 
 // unpacked gives a folder for the bundled model.
@@ -41,6 +40,7 @@ func runDemo(ctx context.Context, env cli.Env, args []string) error {
 	fs := pflag.NewFlagSet("experts demo", pflag.ContinueOnError)
 	window := fs.Int64("window", 2000, "tokens after which the loop decides")
 	threads := fs.Int("threads", 1, "threads that compute; shards are shared out over them")
+	routing := fs.Bool("routing", false, "route LASER-style as recommended, too; then answers change")
 	svg := fs.String("svg", "", "also draw imbalance by window")
 	if err := cli.ParseFlags(env, fs, demoUsage, args); err != nil {
 		return err
@@ -53,7 +53,7 @@ func runDemo(ctx context.Context, env cli.Env, args []string) error {
 		return err
 	}
 	defer remove()
-	r, err := Live(ctx, LiveOptions{CacheDir: dir, Threads: *threads, Window: *window, Seen: func(w LiveWindow) { printWindow(env.Stdout, w) }})
+	r, err := Live(ctx, LiveOptions{CacheDir: dir, Threads: *threads, Window: *window, Routing: *routing, Seen: func(w LiveWindow) { printWindow(env.Stdout, w) }})
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,8 @@ func (r LiveReport) Chart() chart.Chart {
 
 func runRouting(ctx context.Context, env cli.Env, args []string) error {
 	fs := pflag.NewFlagSet("experts routing", pflag.ContinueOnError)
-	every := fs.Int("every", 1, "take every n-th of the 1,000 held-out prompts")
+	every := fs.Int("every", 1, "take every n-th prompt only")
+	fit := fs.Bool("fit", false, "the grid over which the recommended setting was chosen, on calibration prompts")
 	svg := fs.String("svg", "", "also draw accuracy against imbalance")
 	if err := cli.ParseFlags(env, fs, routingUsage, args); err != nil {
 		return err
@@ -122,15 +123,11 @@ func runRouting(ctx context.Context, env cli.Env, args []string) error {
 		return err
 	}
 	defer remove()
-	examples, err := heldout.Test()
+	examples, settings, err := experiment(dir, *fit)
 	if err != nil {
 		return err
 	}
-	settings, err := Settings(dir)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(env.Stdout, "%-22s accuracy   points (95 %%)            shards  experts  moved\n", "setting")
+	fmt.Fprintf(env.Stdout, "%-25s accuracy   points (95 %%)            shards  experts  moved\n", "setting")
 	rows, err := Routing(ctx, dir, Every(examples, *every, ""), settings, func(r Routed) { printRouted(env.Stdout, r) })
 	if err != nil || *svg == "" {
 		return err
@@ -138,34 +135,24 @@ func runRouting(ctx context.Context, env cli.Env, args []string) error {
 	return RoutingChart(rows).WriteFile(filepath.Clean(*svg))
 }
 
-func printRouted(w io.Writer, r Routed) {
-	fmt.Fprintf(w, "%-22s  %5.1f %%   %+6.2f (%+6.2f to %+6.2f)  %6.3f   %6.3f  %4.1f %%\n",
-		r.Name, 100*r.Accuracy, r.Points, r.Low, r.High, r.Imbalance, r.Experts, 100*r.Distortion)
+// experiment is the prompts and settings of a table. What was chosen on
+// calibration prompts is judged on others.
+func experiment(cacheDir string, fit bool) ([]models.Example, []Setting, error) {
+	if fit {
+		examples, err := models.Calibration()
+		return examples, Fit(), err
+	}
+	settings, err := Settings(cacheDir)
+	if err != nil {
+		return nil, nil, err
+	}
+	examples, err := heldout.Test()
+	return examples, settings, err
 }
 
-// Settings are the rows of the table: off, budgets of score mass calibrated per
-// layer, and fixed values of tau for the tokens with the flattest scores.
-func Settings(cacheDir string) ([]Setting, error) {
-	scores, err := Record(cacheDir, 20)
-	if err != nil {
-		return nil, err
-	}
-	if len(scores) == 0 {
-		return nil, errors.New("no gate scores were recorded")
-	}
-	out := []Setting{{Name: "off"}}
-	for _, budget := range []float64{0.0003, 0.001, 0.003, 0.01, 0.03} {
-		g, err := Calibrate(scores, Start, budget)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, Setting{fmt.Sprintf("mass budget %.2f %%", 100*budget), g})
-	}
-	for _, tau := range []float32{0.9, 0.8, 0.6} {
-		p := gate.Params{EpsHigh: 0.6, Tau: tau, Pool: 3}
-		out = append(out, Setting{fmt.Sprintf("tau %.1f below mass %.1f", tau, p.EpsHigh), []gate.Params{p}})
-	}
-	return out, nil
+func printRouted(w io.Writer, r Routed) {
+	fmt.Fprintf(w, "%-25s  %5.1f %%   %+6.2f (%+6.2f to %+6.2f)  %6.3f   %6.3f  %4.1f %%\n",
+		r.Name, 100*r.Accuracy, r.Points, r.Low, r.High, r.Imbalance, r.Experts, 100*r.Distortion)
 }
 
 // RoutingChart draws accuracy against the imbalance of experts.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/moe"
+	"github.com/weirhq/weir/experts/gate"
 	"github.com/weirhq/weir/experts/rebalance"
 )
 
@@ -17,7 +18,9 @@ type LiveOptions struct {
 	Threads  int    // default 1
 	Every    int    // take every n-th calibration prompt; default 8
 	Window   int64  // tokens after which the loop decides; default 2,000
-	Seen     func(LiveWindow)
+	// Routing turns the recommended LASER-style routing on; then answers change.
+	Routing bool
+	Seen    func(LiveWindow)
 }
 
 // LiveWindow is one window of load with what the loop decided on it.
@@ -133,6 +136,9 @@ func newLive(ctx context.Context, o LiveOptions) (*live, error) {
 	b := moe.DefaultBalance()
 	b.Window = o.Window
 	load.Balance = &b
+	if o.Routing {
+		load.Gate, b.Config.Routed = []gate.Params{Recommended}, 1
+	}
 	if l.r, err = moe.Load(load); err != nil {
 		return nil, err
 	}
