@@ -98,6 +98,12 @@ func TestSkipEdge(t *testing.T) {
 	n := startStreaming(t, func(o *local.Options) { o.Now = clock.now })
 	n.setHandoff(`{"name":"p","skip_edge":true}`, false)
 	n.teach(clock, 3*time.Second, 8*time.Second)
+	n.worker.Set(confident)
+	for i := range 20 {
+		if a := n.about("lamp", i); a.weir.Tier != "edge" {
+			t.Errorf("an easy prompt: %+v", a.weir)
+		}
+	}
 	slow := unsure
 	slow.Before = func() { clock.add(3 * time.Second) }
 	n.worker.Set(slow)
@@ -110,12 +116,6 @@ func TestSkipEdge(t *testing.T) {
 	}
 	if a := n.about("river", 1, "X-Weir-Privacy", "local-only"); a.weir.Reason != "local_only" {
 		t.Errorf("a local-only request: %+v", a.weir)
-	}
-	n.worker.Set(confident)
-	for i := range 20 {
-		if a := n.about("lamp", i); a.weir.Tier != "edge" {
-			t.Errorf("an easy prompt: %+v", a.weir)
-		}
 	}
 }
 
