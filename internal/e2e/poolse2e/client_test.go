@@ -1,0 +1,116 @@
+package poolse2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// answer is what a client got.
+type answer struct {
+	operation string
+	status    int
+	text      string
+	done      bool   // [DONE] came
+	fault     string // code of the error event or body
+	broken    error  // the connection's
+	late      bool   // the client's patience ended first
+	ends      int    // how many of [DONE] and error events came
+}
+
+// whole reports a complete answer.
+func (a *answer) whole() bool {
+	return a.status == http.StatusOK && a.done && a.fault == "" && a.broken == nil && a.ends == 1
+}
+
+// said reports that a failed answer says so: by an error, or by a connection
+// that broke.
+func (a *answer) said() bool { return !a.done && (a.fault != "" || a.broken != nil) && a.ends <= 1 }
+
+// patience is far beyond every timeout of the gateway.
+const patience = 90 * time.Second
+
+var streams = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
+
+// ask sends one request; prompts with the same number have the same answer.
+func (f *fleet) ask(ctx context.Context, gateway string, prompt, tokens int, stream bool, first ...func()) (a answer) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	defer func() { a.late = ctx.Err() != nil }()
+	body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"prompt %d"}],"max_tokens":%d,"stream":%v}`, model, prompt, tokens, stream)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.all[gateway].url+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		a.broken = err
+		return a
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+f.key)
+	resp, err := streams.Do(req)
+	if err != nil {
+		a.broken = err
+		return a
+	}
+	defer resp.Body.Close()
+	a.status, a.operation = resp.StatusCode, resp.Header.Get("X-Request-Id")
+	if !stream || a.status != http.StatusOK {
+		data, err := io.ReadAll(resp.Body)
+		a.broken, a.done = err, true
+		a.take(data)
+		a.ends = 1
+		return a
+	}
+	a.read(resp.Body, first)
+	return a
+}
+
+// read reads a stream to its end. Each of first is called at the first token.
+func (a *answer) read(r io.Reader, first []func()) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		switch {
+		case !ok:
+		case data == "[DONE]":
+			a.done = true
+			a.ends++
+		default:
+			before := a.text
+			a.take([]byte(data))
+			if before == "" && a.text != "" {
+				for _, f := range first {
+					f()
+				}
+			}
+		}
+	}
+	a.broken = lines.Err()
+	if a.broken == nil && !a.done && a.fault == "" {
+		a.broken = errors.New("the stream ended without a word")
+	}
+}
+
+// take reads an event or a body.
+func (a *answer) take(data []byte) {
+	var v struct {
+		Choices []struct{ Delta, Message struct{ Content string } }
+		Error   *struct{ Code string }
+	}
+	if err := json.Unmarshal(data, &v); err != nil {
+		a.fault = "not JSON: " + string(data[:min(len(data), 80)])
+		return
+	}
+	for _, c := range v.Choices {
+		a.text += c.Delta.Content + c.Message.Content
+	}
+	if v.Error != nil {
+		a.fault = v.Error.Code
+		a.ends++
+	}
+}

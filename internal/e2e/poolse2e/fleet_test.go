@@ -1,0 +1,286 @@
+// Package poolse2e breaks pools of real processes: gateways, model servers
+// (fake engines that speak as a Weir worker does) and Postgres. It holds tests
+// only.
+package poolse2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weirhq/weir/internal/demo"
+	"github.com/weirhq/weir/internal/testpg"
+)
+
+// soak runs the full counts instead of the short ones.
+var soak = os.Getenv("WEIR_SOAK") != ""
+
+func count(short, full int) int {
+	if soak {
+		return full
+	}
+	return short
+}
+
+func TestMain(m *testing.M) {
+	code := testpg.Run(m)
+	if dir, ok := built(); ok {
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+var built = func() (string, bool) { return "", false }
+
+var binary = sync.OnceValues(func() (string, error) {
+	if bin := os.Getenv("WEIR_BIN"); bin != "" {
+		return bin, nil
+	}
+	dir, err := os.MkdirTemp("", "weir-bin-")
+	if err != nil {
+		return "", err
+	}
+	built = func() (string, bool) { return dir, true }
+	bin := filepath.Join(dir, "weir")
+	if out, err := exec.Command("go", "build", "-o", bin, "github.com/weirhq/weir").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w: %s", err, out)
+	}
+	return bin, nil
+})
+
+const model = "big"
+
+// process is one role that a test starts, kills and starts again.
+type process struct {
+	name string
+	args []string
+	env  []string
+	url  string // of its API
+	ops  string // where it has one
+	cmd  *exec.Cmd
+	log  *lockedBuffer
+	done chan struct{}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) tail() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.b.String()
+	return s[max(0, len(s)-3000):]
+}
+
+func (p *process) start(t *testing.T) {
+	t.Helper()
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bin, p.args...)
+	cmd.Env = append(os.Environ(), p.env...)
+	cmd.Stdout, cmd.Stderr = p.log, p.log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = cmd.Wait() }()
+	p.cmd, p.done = cmd, done
+}
+
+func (p *process) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		t.Fatalf("%s: %v", p.name, err)
+	}
+}
+
+// kill ends the process at once and waits for it.
+func (p *process) kill() {
+	_ = p.cmd.Process.Signal(syscall.SIGKILL)
+	<-p.done
+}
+
+// fleet is two gateways over two prefill and two decode instances.
+type fleet struct {
+	key, admin string
+	all        map[string]*process
+}
+
+func newFleet(t *testing.T, itl time.Duration) *fleet {
+	t.Helper()
+	f := &fleet{all: map[string]*process{}}
+	dir := t.TempDir()
+	var members []map[string]any
+	for _, name := range []string{"p1", "p2", "d1", "d2"} {
+		role := map[byte]string{'p': "prefill", 'd': "decode"}[name[0]]
+		addr := free(t)
+		f.add(t, name, "http://"+addr, "", nil, "fake-engine", "--listen", addr, "--model", model, "--weir", "--name", name, "--role", role,
+			"--ttft", "20ms", "--itl", itl.String(), "--max-seqs", "2000", "--log-level", "error")
+		members = append(members, map[string]any{"name": name, "url": "http://" + addr, "role": role, "model": model})
+	}
+	url := testpg.Start(t)
+	for _, name := range []string{"g1", "g2"} {
+		listen, ops := free(t), free(t)
+		file := filepath.Join(dir, name+".yaml")
+		content, err := yaml.Marshal(map[string]any{"cloud": map[string]any{"name": name, "listen": listen, "tls_listen": free(t), "ops_listen": ops,
+			"secrets_dir": filepath.Join(dir, "secrets"), "data_dir": filepath.Join(dir, name), "instances": members, "log_level": "warn",
+			"first_byte_timeout": "5s", "stall_timeout": "3s", "probe_interval": "500ms", "drain": "1s", "max_inflight": 4000}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f.add(t, name, "http://"+listen, "http://"+ops, []string{"WEIR_DATABASE_URL=" + url}, "cloud", "--config", file)
+		f.ready(t, name)
+	}
+	token, err := os.ReadFile(filepath.Join(dir, "secrets", "admin-token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.admin = strings.TrimSpace(string(token))
+	f.key, err = demo.Ensure(t.Context(), demo.Options{CloudURL: f.all["g1"].url, HTTP: http.DefaultClient, AdminToken: f.admin, KeyFile: filepath.Join(dir, "key")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range []string{"g1", "g2"} {
+		eventually(t, g+" knows the key", func() bool { r := f.ask(t.Context(), g, 0, 4, false); return r.status == http.StatusOK })
+	}
+	return f
+}
+
+func (f *fleet) add(t *testing.T, name, url, ops string, env []string, args ...string) {
+	t.Helper()
+	p := &process{name: name, args: args, env: env, url: url, ops: ops, log: &lockedBuffer{}}
+	p.start(t)
+	f.all[name] = p
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("%s: %s", name, p.log.tail())
+		}
+	})
+}
+
+// ready waits until a gateway serves and has heard of every instance.
+func (f *fleet) ready(t *testing.T, gateway string) {
+	t.Helper()
+	eventually(t, gateway+" is ready", func() bool {
+		var h struct {
+			Ready int `json:"instances_ready"`
+		}
+		return get(f.all[gateway].ops+"/readyz", "", &h) == nil && h.Ready == 4
+	})
+}
+
+func get(url, token string, out any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return json.NewDecoder(resp.Body).Decode(out)
+}
+
+// free is an address that nobody listens on.
+func free(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never happened: %s", what)
+		}
+	}
+}
+
+// idle waits until nobody has anything under way any more.
+func (f *fleet) idle(t *testing.T) {
+	t.Helper()
+	for _, g := range []string{"g1", "g2"} {
+		eventually(t, "nothing in flight at "+g, func() bool {
+			var l struct {
+				Data []struct {
+					InFlight struct{ Requests int } `json:"in_flight"`
+					Report   *struct{ Running, Waiting int }
+				}
+			}
+			if get(f.all[g].url+"/admin/v1/pools", f.admin, &l) != nil || len(l.Data) != 4 {
+				return false
+			}
+			for _, in := range l.Data {
+				if in.InFlight.Requests != 0 || in.Report == nil || in.Report.Running+in.Report.Waiting != 0 {
+					return false
+				}
+			}
+			return f.gauge(g, "weir_gateway_in_flight") == 0
+		})
+	}
+}
+
+// gauge reads a metric of a gateway, -1 when it cannot.
+func (f *fleet) gauge(gateway, name string) float64 {
+	resp, err := http.Get(f.all[gateway].ops + "/metrics")
+	if err != nil {
+		return -1
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return -1
+	}
+	for line := range strings.Lines(string(body)) {
+		if v, ok := strings.CutPrefix(line, name+" "); ok {
+			if n, err := strconv.ParseFloat(strings.TrimSpace(v), 64); err == nil {
+				return n
+			}
+		}
+	}
+	return -1
+}

@@ -1,0 +1,206 @@
+package poolse2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	prompts = 4
+	tokens  = 40
+)
+
+// crowd sends streams to both gateways, a few at a time, so that they are at
+// all stages when hit is called: some have ended, most run, others have not
+// come yet.
+func (f *fleet) crowd(t *testing.T, n int, hit func()) []answer {
+	t.Helper()
+	out := make([]answer, n)
+	var running atomic.Int64
+	var wg sync.WaitGroup
+	reached := make(chan struct{})
+	for i := range n {
+		wg.Go(func() {
+			out[i] = f.ask(t.Context(), gatewayOf(i), i%prompts, tokens, true, func() {
+				if running.Add(1) == int64(n/3) {
+					close(reached)
+				}
+			})
+		})
+		time.Sleep(1500 * time.Millisecond / time.Duration(n)) // spreads the streams over their stages
+	}
+	select {
+	case <-reached:
+	case <-time.After(patience):
+		t.Fatal("a third of the streams never began")
+	}
+	hit()
+	wg.Wait()
+	return out
+}
+
+func gatewayOf(i int) string { return [...]string{"g1", "g2"}[i/prompts%2] }
+
+// TestVictims kills and stops each kind of process under many streams.
+func TestVictims(t *testing.T) {
+	f := newFleet(t, 25*time.Millisecond)
+	var want [prompts]string
+	for i := range want {
+		a := f.ask(t.Context(), "g1", i, tokens, false)
+		if !a.whole() || len(strings.Fields(a.text)) != tokens {
+			t.Fatalf("before anything happened: %+v", a)
+		}
+		want[i] = a.text
+	}
+	n := count(40, 200)
+	stop := time.Duration(count(4, 30)) * time.Second
+	for _, victim := range []string{"p1", "d1", "g1"} {
+		for _, how := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+			t.Run(fmt.Sprint(victim, " ", how), func(t *testing.T) {
+				p := f.all[victim]
+				answers := f.crowd(t, n, func() {
+					p.signal(t, how)
+					if how == syscall.SIGSTOP {
+						time.Sleep(stop)
+						p.signal(t, syscall.SIGCONT)
+						return
+					}
+					<-p.done
+					p.start(t)
+				})
+				f.judge(t, victim, how, answers, want)
+				f.ready(t, "g1")
+				f.ready(t, "g2")
+				f.idle(t)
+				f.ledgerHas(t, answers)
+			})
+		}
+	}
+}
+
+// judge checks what the clients got. Only the death of a gateway may be seen,
+// by its own clients and as a failure.
+func (f *fleet) judge(t *testing.T, victim string, how syscall.Signal, answers []answer, want [prompts]string) {
+	t.Helper()
+	whole, said := 0, 0
+	for i := range answers {
+		a := &answers[i]
+		mayFail := victim == "g1" && gatewayOf(i) == "g1"
+		switch {
+		case a.late:
+			t.Errorf("stream %d hung: %+v", i, a)
+		case a.whole() && a.text == want[i%prompts]:
+			whole++
+		case mayFail && a.said() && strings.HasPrefix(want[i%prompts], a.text):
+			said++
+		default:
+			t.Errorf("stream %d: %+v, want %q", i, a, want[i%prompts])
+		}
+	}
+	t.Logf("%s %s: %d of %d streams whole, %d cut by their gateway's death", victim, how, whole, len(answers), said)
+	if whole == 0 {
+		t.Error("no stream came through")
+	}
+}
+
+// ledgerHas checks that each whole answer has exactly one row that says so, and
+// no request two.
+func (f *fleet) ledgerHas(t *testing.T, answers []answer) {
+	t.Helper()
+	for i := range answers {
+		a := &answers[i]
+		if a.operation == "" || i%7 != 0 && !soak {
+			continue
+		}
+		var l struct{ Rows []struct{ Outcome string } }
+		oks := 0
+		eventually(t, "the ledger knows "+a.operation, func() bool {
+			if get(f.all["g2"].url+"/admin/v1/usage?operation_id="+a.operation, f.admin, &l) != nil {
+				return false
+			}
+			oks = 0
+			for _, r := range l.Rows {
+				if r.Outcome == "ok" {
+					oks++
+				}
+			}
+			return len(l.Rows) > 0 && (!a.whole() || oks > 0)
+		})
+		if a.whole() && oks != 1 || oks > 1 {
+			t.Errorf("operation %s: %+v", a.operation, l.Rows)
+		}
+	}
+}
+
+// TestManyStreams holds many streams on one gateway, with readers that do not
+// read among them, and tells what a stream costs in memory.
+func TestManyStreams(t *testing.T) {
+	n, slow := count(200, 1000), count(5, 20)
+	f := newFleet(t, 400*time.Millisecond)
+	before := rss(t, f.all["g1"])
+	for range slow {
+		f.neverReads(t)
+	}
+	var wg sync.WaitGroup
+	var began atomic.Int64
+	answers := make([]answer, n)
+	for i := range n {
+		wg.Go(func() {
+			answers[i] = f.ask(t.Context(), "g1", i%prompts, 30, true, func() { began.Add(1) })
+		})
+		if i%50 == 49 {
+			time.Sleep(50 * time.Millisecond) // connections come in waves
+		}
+	}
+	eventually(t, "all streams run at a time", func() bool { return began.Load() == int64(n) })
+	during := rss(t, f.all["g1"])
+	inFlight := f.gauge("g1", "weir_gateway_in_flight")
+	wg.Wait()
+	for i := range answers {
+		if !answers[i].whole() {
+			t.Fatalf("stream %d: %+v", i, answers[i])
+		}
+	}
+	t.Logf("%d streams: %.0f in flight when the last began; the gateway grew by %d KiB, %.1f KiB a stream", n, inFlight, during-before, float64(during-before)/float64(n))
+}
+
+// neverReads opens a stream and reads nothing of it.
+func (f *fleet) neverReads(t *testing.T) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.all["g1"].url+"/v1/chat/completions",
+		strings.NewReader(fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"prompt"}],"max_tokens":4000,"stream":true}`, model)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+f.key)
+	resp, err := (&http.Client{Transport: &http.Transport{}}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+}
+
+// rss is a process's resident memory in KiB.
+func rss(t *testing.T, p *process) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		t.Skip("no /proc here")
+	}
+	for line := range strings.Lines(string(status)) {
+		var kib int
+		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kib); err == nil {
+			return kib
+		}
+	}
+	t.Fatal("no VmRSS")
+	return 0
+}
