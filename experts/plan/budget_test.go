@@ -40,3 +40,16 @@ func TestBudgetIsUsed(t *testing.T) {
 		}
 	}
 }
+
+// Five busy experts of many: their slots are shared out as among five alone.
+func TestFewBusyExperts(t *testing.T) {
+	load := make([]float64, 64)
+	for e := range 5 {
+		load[e] = 100
+	}
+	r := mustSolve(t, Problem{Loads: [][]float64{load}, Fleet: Uniform(8, 9)})
+	// Counts 5 2 2 2 2: a device holds 50 and at most one 20.
+	if got := r.Layers[0].After; got > 1.1201 {
+		t.Errorf("imbalance %.4f, want 70/62.5", got)
+	}
+}

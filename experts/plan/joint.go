@@ -10,13 +10,19 @@ import (
 // device are few, other counts pack better (FlashLB, vllm-ascend#3042).
 
 // smallJoint bounds the problems whose every change of counts is packed anew:
-// experts * slots.
+// experts with load * slots.
 const smallJoint = 4096
 
 // joint tries to lower the top of a settled table until enough, or until the
 // work is used up.
 func (t *table) joint(f Fleet, enough float64) {
-	if len(t.cnt)*len(t.slot) <= smallJoint && len(t.slot) > len(t.cnt) {
+	busy := 0
+	for _, w := range t.load {
+		if w > 0 {
+			busy++
+		}
+	}
+	if busy*len(t.slot) <= smallJoint && len(t.slot) > len(t.cnt) {
 		keep := t.work / 4 // some work is left for shake
 		t.work -= keep
 		t.recounts(f, enough)
@@ -30,19 +36,22 @@ func (t *table) joint(f Fleet, enough float64) {
 func (t *table) recounts(f Fleet, enough float64) {
 	try, cur := t.spare(0), t.spare(1)
 	t.descend(try, f, enough)
+	idle := slices.Contains(t.load, 0)
 	for _, limit := range t.caps(f) {
-		if t.work <= 0 || t.top() <= enough {
-			return
-		}
-		cnt := capped(t.load, f, limit)
-		if cnt == nil || !t.repack(cur, f, cnt, enough) {
-			continue
-		}
-		cur.work = t.work
-		cur.descend(try, f, enough)
-		t.work = cur.work
-		if cur.betterThan(t) {
-			t.copyFrom(cur)
+		for _, busy := range []bool{false, true} {
+			if t.work <= 0 || t.top() <= enough {
+				return
+			}
+			cnt := capped(t.load, f, limit, busy)
+			if cnt == nil || busy && !idle || !t.repack(cur, f, cnt, enough) {
+				continue
+			}
+			cur.work = t.work
+			cur.descend(try, f, enough)
+			t.work = cur.work
+			if cur.betterThan(t) {
+				t.copyFrom(cur)
+			}
 		}
 	}
 }
@@ -55,10 +64,12 @@ func (t *table) descend(try *table, f Fleet, enough float64) {
 	for better := true; better && t.top() > enough; {
 		better = false
 		for a := range t.cnt {
+			idle := false // experts without load are all alike
 			for b := range t.cnt {
-				if t.work <= 0 || t.cnt[a] < 2 || a == b || t.cnt[b] >= limit {
+				if t.work <= 0 || t.cnt[a] < 2 || a == b || t.cnt[b] >= limit || idle && t.load[b] == 0 {
 					continue
 				}
+				idle = idle || t.load[b] == 0
 				copy(cnt, t.cnt)
 				cnt[a]--
 				cnt[b]++
@@ -93,8 +104,9 @@ func (t *table) caps(f Fleet) []float64 {
 }
 
 // capped gives every expert the replicas it needs to weigh at most limit each,
-// and the rest to those that become lightest; nil when slots do not suffice.
-func capped(load []float64, f Fleet, limit float64) []int32 {
+// and the rest to those that become lightest, with busy only among those that
+// have load; nil when slots do not suffice.
+func capped(load []float64, f Fleet, limit float64, busy bool) []int32 {
 	cnt, left := make([]int32, len(load)), f.Total()
 	for e, w := range load {
 		cnt[e] = max(1, int32(math.Ceil(w/limit*(1-1e-12))))
@@ -103,10 +115,16 @@ func capped(load []float64, f Fleet, limit float64) []int32 {
 	if left < 0 {
 		return nil
 	}
+	weight := func(e int) float64 {
+		if busy && load[e] == 0 {
+			return math.Inf(1)
+		}
+		return load[e] / float64(cnt[e]+1)
+	}
 	for ; left > 0; left-- {
 		best := -1
 		for e := range cnt {
-			if int(cnt[e]) < f.active() && (best < 0 || load[e]/float64(cnt[e]+1) < load[best]/float64(cnt[best]+1)) {
+			if int(cnt[e]) < f.active() && (best < 0 || weight(e) < weight(best)) {
 				best = e
 			}
 		}
