@@ -100,6 +100,9 @@ func edgeBlock(r *Request, n *Node) Reason {
 	return ""
 }
 
+// Blocks returns why each tier may not be asked, "" where it may.
+func Blocks(r Request, n Node) (edge, cloud Reason) { return edgeBlock(&r, &n), cloudBlock(&r, &n) }
+
 func (c Capability) takes(r *Request) bool {
 	// A capability that says nothing at all is unknown, not incapable.
 	if c == (Capability{}) {

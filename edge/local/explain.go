@@ -2,6 +2,7 @@ package local
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -38,15 +39,18 @@ type explained struct {
 	EdgeMs   float64          `json:"edge_ms"`
 	CloudMs  float64          `json:"cloud_ms"` // until its first event
 	TotalMs  float64          `json:"total_ms"`
-	Weir     *contract.Result `json:"weir"`
+	Weir     *contract.Result `json:"weir,omitempty"`
 	Scores   *scores          `json:"scores,omitempty"` // scope explain only
 	Label    *journal.Record  `json:"label,omitempty"`  // what was learned later; scope explain only
 
 	tenant, key string
 }
 
-// scores are the numbers behind a decision.
+// scores are the numbers behind a decision. Those of the verdict are there
+// where an answer was judged.
 type scores struct {
+	Candidates []candidate     `json:"candidates,omitempty"`
+	Foreseen   *float64        `json:"foreseen,omitempty"` // probability of an escalation, from the prompt alone
 	Policy     string          `json:"policy"`
 	Threshold  float64         `json:"threshold,omitempty"`
 	Gain       float64         `json:"gain"`
@@ -61,6 +65,13 @@ type scores struct {
 	Verdict    *cascade.Reason `json:"verdict,omitempty"`
 }
 
+// candidate is a tier that might have answered.
+type candidate struct {
+	Tier    cascade.Tier   `json:"tier"`
+	Blocked cascade.Reason `json:"blocked,omitempty"` // the limit that kept it out
+	Quality *float64       `json:"quality,omitempty"` // probability that its answer is right, where it is known
+}
+
 type signalsView struct {
 	Usable      bool    `json:"usable"`
 	Tokens      int     `json:"tokens"`
@@ -71,6 +82,7 @@ type signalsView struct {
 
 func (c *call) explained(total time.Duration) *explained {
 	result := c.result
+	result.Explain = nil
 	e := &explained{
 		ID: c.op, Arrived: c.arrived.UTC(), Endpoint: c.kind.Path(), Class: c.class,
 		Mode: c.opt.Mode, Privacy: c.opt.Privacy, First: c.plan.First(), Second: c.plan.Second(), Judged: c.plan.Judge && c.judged,
@@ -84,16 +96,48 @@ func (c *call) explained(total time.Duration) *explained {
 	if c.failure != nil {
 		e.Error = c.failure.Code
 	}
-	if c.judged {
-		g := &c.draft.Signals
-		reason := c.verdict.Reason
-		e.Scores = &scores{
-			Policy: c.policy.Name, Threshold: c.policy.Threshold, Gain: c.verdict.Gain, Theta: c.verdict.Theta, Confidence: c.verdict.Confidence, Known: c.verdict.Known, Wanted: c.verdict.Wanted,
-			Signals:   &signalsView{g.Usable, g.Tokens, g.SumLogProb, g.MinLogProb, g.MeanLogProb},
-			LinkRTTMs: millis(c.node.RTT), CloudP90Ms: millis(c.node.CloudP90), CloudCost: contract.USD(c.node.CloudCost), Verdict: &reason,
-		}
+	if c.planned {
+		e.Scores = c.scores()
 	}
 	return e
+}
+
+// scores points at nothing of c, which would keep the request's body.
+func (c *call) scores() *scores {
+	edge, cloud := cascade.Blocks(c.ask, c.node)
+	sc := &scores{
+		Candidates: []candidate{{Tier: cascade.TierEdge, Blocked: edge, Quality: c.result.Confidence}, {Tier: cascade.TierCloud, Blocked: cloud}},
+		Policy:     c.policy.Name, LinkRTTMs: millis(c.node.RTT), CloudP90Ms: millis(c.node.CloudP90), CloudCost: contract.USD(c.node.CloudCost),
+	}
+	if c.policy.Rule == cascade.RuleGain {
+		sc.Candidates[1].Quality = new(c.policy.CloudQuality)
+	}
+	if c.foreseen.known {
+		sc.Foreseen = new(c.foreseen.escalates)
+	}
+	if !c.judged {
+		return sc
+	}
+	v, g := &c.verdict, &c.draft.Signals
+	sc.Threshold, sc.Confidence, sc.Known, sc.Wanted, sc.Verdict = c.policy.Threshold, v.Confidence, v.Known, v.Wanted, new(v.Reason)
+	if !math.IsInf(v.Theta, 0) { // JSON has no infinity
+		sc.Gain, sc.Theta = v.Gain, v.Theta
+	}
+	sc.Signals = &signalsView{g.Usable, g.Tokens, g.SumLogProb, g.MinLogProb, g.MeanLogProb}
+	return sc
+}
+
+// final is the result as it goes into the answer, with the explanation where
+// the client asks for it: with scores only for a key that may see them.
+func (s *Server) final(c *call) *contract.Result {
+	if c.opt.Explain {
+		e := c.explained(s.opt.Now().Sub(c.arrived))
+		if e.Weir = nil; !c.HasScope(scopeExplain) {
+			e.Scores = nil
+		}
+		c.result.Explain = e
+	}
+	return &c.result
 }
 
 // explainedRecord is what a logged decision tells.

@@ -327,12 +327,13 @@ func (f *flight) finish() error {
 	}
 	c.result.EdgeTokens = c.draft.Usage.CompletionTokens
 	if f.out.stream {
-		return f.frames.end(c.draft.Finish, &c.draft.Usage, &c.result)
+		return f.frames.end(c.draft.Finish, &c.draft.Usage, f.s.final(c))
 	}
 	var probs []byte
 	if c.req.Logprobs {
 		probs = upstream.JoinLogprobs(c.kind, f.held)
 	}
+	f.s.final(c)
 	return f.out.json(c.whole(f.s.opt.Model, probs))
 }
 

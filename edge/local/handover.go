@@ -95,7 +95,7 @@ func (f *flight) goOn(r *cloudReply, kind stream.Ask, why cascade.Reason) error 
 	c.result.TTFTMs, c.result.EdgeTokens = millis(c.first), c.draft.Usage.CompletionTokens
 	c.usage = together(c.draft.Usage, c.usage)
 	s.latency.add(s.opt.Now().Sub(r.start))
-	return f.frames.end(finish, &c.usage, &c.result)
+	return f.frames.end(finish, &c.usage, s.final(c))
 }
 
 // readTail takes usage and the weir object from an event that has them.

@@ -79,7 +79,7 @@ func (s *Server) relayWhole(c *call, out *output, r *cloudReply, reason cascade.
 	}
 	c.calledTool = json.Unmarshal(r.whole["choices"], &choices) == nil && len(choices) > 0 && choices[0].Finish == "tool_calls"
 	s.seal(c, out, false, r.passed())
-	r.whole.Set("weir", &c.result)
+	r.whole.Set("weir", s.final(c))
 	return out.json(r.whole)
 }
 
@@ -158,7 +158,7 @@ func (s *Server) forward(c *call, out *output, event []byte, seen *streamSeen, r
 	seen.weir = true
 	s.read(c, body, reason)
 	c.result.TTFTMs = millis(c.first)
-	body.Set("weir", &c.result)
+	body.Set("weir", s.final(c))
 	return body.JSON(), nil
 }
 
@@ -183,7 +183,7 @@ func (s *Server) endStream(c *call, out *output, seen *streamSeen, reason cascad
 		if c.kind == upstream.Text {
 			object = openai.ObjectCompletion
 		}
-		raw, err := json.Marshal(reply{ID: seen.id, Object: object, Created: seen.created, Model: seen.model, Choices: []replyChoice{}, Weir: &c.result})
+		raw, err := json.Marshal(reply{ID: seen.id, Object: object, Created: seen.created, Model: seen.model, Choices: []replyChoice{}, Weir: s.final(c)})
 		if err != nil {
 			return err
 		}

@@ -30,6 +30,7 @@ func (s *Server) settle(ctx context.Context, c *call, out *output, err error) {
 		if c.outcome == tenants.OutcomeOK {
 			c.outcome = tenants.OutcomeUpstreamError
 		}
+		s.final(c)
 		out.fail(c.failure)
 	}
 	total := s.opt.Now().Sub(c.arrived)

@@ -25,6 +25,9 @@ type Result struct {
 	QueueMs      float64        `json:"queue_ms"`
 	TTFTMs       float64        `json:"ttft_ms"`
 	Attempts     int            `json:"attempts"`
+	// Explain is the decision's explanation where the request asked for it
+	// (X-Weir-Explain), as GET /v1/weir/requests/{id} gives it.
+	Explain any `json:"explain,omitempty"`
 
 	// For headers only.
 	Policy   string `json:"-"`
