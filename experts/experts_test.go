@@ -116,6 +116,9 @@ func TestBadInput(t *testing.T) {
 		{"ragged", []string{"plan", "--load", write(t, "n.json", `{"logical_count": [[1, 1],[1]]}`), "--devices", "1"}, 1, "a row of 1"},
 		{"wrong E", []string{"plan", "--load", a, "--devices", "2", "--from", write(t, "p.json", `{"physical_to_logical_map": [[0,1],[0,1],[0,1]]}`)}, 1, "no slot"},
 		{"too many E", []string{"plan", "--load", a, "--devices", "1", "--from", write(t, "p.json", `{"physical_to_logical_map": [[0,1,2,3,4],[0,1,2,3,4],[0,1,2,3,4]]}`)}, 1, "expert 4"},
+		{"groups that do not divide", []string{"plan", "--load", a, "--devices", "2", "--groups", "3"}, 1, "groups"},
+		{"too large", []string{"plan", "--load", write(t, "n.json", `{"logical_count": [[1e18, 1]]}`), "--devices", "1"}, 1, "2^53"},
+		{"an array", []string{"plan", "--load", write(t, "n.json", `[[1, 1]]`), "--devices", "1"}, 1, "not a JSON object"},
 		{"malicious pickle", []string{"plan", "--load", "format/testdata/malicious.pt", "--devices", "1"}, 1, `"posix.system" is not allowed`},
 		{"show nothing", []string{"show"}, 2, "one file"},
 		{"show a picture", []string{"show", write(t, "x.png", "PNG")}, 1, "neither loads nor a plan"},
@@ -174,7 +177,13 @@ func TestReplayCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.WriteFile(filepath.Join(dir, "3.json"), []byte(`{"pairs": []}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	code, out, errs := weir(t, "replay", "--loads", dir, "--devices", "2", "--spare", "2", "--repeat", "5", "--top-k", "1", "--resample", "3000", "--json")
+	if !strings.Contains(errs, "3.json is left out") {
+		t.Errorf("stderr %q does not name the file that is left out", errs)
+	}
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if code != 0 || len(lines) != 11 {
 		t.Fatalf("exit %d, %s\n%s", code, errs, out)

@@ -106,13 +106,16 @@ func runPlan(_ context.Context, env cli.Env, args []string) error {
 	if err != nil {
 		return err
 	}
+	rep, err := f.report(loads, problem, result, took)
+	if err != nil {
+		return err
+	}
 	if f.out != "" {
 		p := format.Plan{Placement: result.Placement, Layers: loads.Layers, MoE: result.MoE, Hidden: f.hidden}
 		if err := writePlan(env, f, p); err != nil {
 			return err
 		}
 	}
-	rep := f.report(loads, problem, result, took)
 	if f.json {
 		return writeReport(env.Stdout, rep)
 	}
@@ -202,7 +205,7 @@ type layerReport struct {
 	Moves  int     `json:"moves"`
 }
 
-func (f planFlags) report(loads format.Loads, p plan.Problem, r plan.Result, took time.Duration) planReport {
+func (f planFlags) report(loads format.Loads, p plan.Problem, r plan.Result, took time.Duration) (planReport, error) {
 	rep := planReport{Source: loads.Source, Objective: p.Objective.String(), Experts: loads.Counts.Experts(),
 		Devices: p.Fleet.Devices(), Slots: p.Fleet.Total(), MaxLayer: -1, Moves: r.Moves(),
 		PlanMs: float64(took.Microseconds()) / 1000, Expired: r.Expired}
@@ -223,38 +226,39 @@ func (f planFlags) report(loads format.Loads, p plan.Problem, r plan.Result, too
 		rep.FreeSplit += plan.Relative(r.Placement.FreeSplit(l, w), w, p.Fleet) / n
 	}
 	rep.Gap = rep.Mean/rep.Bound - 1
-	rep.EPLBGlobal, rep.EPLBHier = f.compare(p, r)
-	return rep
+	var err error
+	rep.EPLBGlobal, rep.EPLBHier, err = f.compare(p, r)
+	return rep, err
 }
 
 // compare runs EPLB on the same problem: global, and hierarchical when groups
-// are given. 0 where it cannot run, as on unequal devices.
-func (f planFlags) compare(p plan.Problem, r plan.Result) (global, hier float64) {
+// are given. 0 on unequal devices, where it cannot run.
+func (f planFlags) compare(p plan.Problem, r plan.Result) (global, hier float64, err error) {
 	if p.Fleet.Speed != nil {
-		return 0, 0
+		return 0, 0, nil
 	}
 	for _, s := range p.Fleet.Slots {
 		if s != p.Fleet.Slots[0] {
-			return 0, 0
+			return 0, 0, nil
 		}
 	}
-	mean := func(groups, nodes int) float64 {
+	mean := func(groups, nodes int) (float64, error) {
 		sum := 0.0
 		for _, l := range r.MoE {
 			w := p.Weights(l)
 			row, err := plan.EPLB(w, p.Fleet.Total(), groups, nodes, p.Fleet.Devices())
 			if err != nil {
-				return 0
+				return 0, err
 			}
 			one := plan.Placement{Experts: len(w), Fleet: p.Fleet, Layers: [][]int{row}}
 			sum += one.Imbalance(0, w) / float64(len(r.MoE))
 		}
-		return sum
+		return sum, nil
 	}
-	if global = mean(1, 1); f.groups > 0 {
-		hier = mean(f.groups, f.nodes)
+	if global, err = mean(1, 1); err == nil && f.groups > 0 {
+		hier, err = mean(f.groups, f.nodes)
 	}
-	return global, hier
+	return global, hier, err
 }
 
 func writeReport(w io.Writer, v any) error {

@@ -3,6 +3,7 @@ package experts
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -80,10 +81,10 @@ type namedLoads struct {
 	loads format.Loads
 }
 
-// readWindows reads all load files of a folder in order of name. Files of
-// other kinds are an error, so that nothing is left out silently; hidden files
-// and texts are not looked at.
-func readWindows(dir string) ([]namedLoads, error) {
+// readWindows reads all load files of a folder in order of name. Sound files
+// of other kinds are named in notes and left out; a damaged file is an error.
+// Hidden files and texts are not looked at.
+func readWindows(dir string, notes io.Writer) ([]namedLoads, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("read windows: %w", err)
@@ -95,6 +96,10 @@ func readWindows(dir string) ([]namedLoads, error) {
 			continue
 		}
 		l, err := format.ReadLoads(filepath.Join(dir, name))
+		if errors.Is(err, format.ErrNotLoads) {
+			fmt.Fprintf(notes, "weir experts replay: %s is left out: %v\n", name, format.ErrNotLoads)
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -115,7 +120,7 @@ func runReplay(ctx context.Context, env cli.Env, args []string) error {
 	if err != nil {
 		return err
 	}
-	files, err := readWindows(f.loads)
+	files, err := readWindows(f.loads, env.Stderr)
 	if err != nil {
 		return err
 	}

@@ -111,8 +111,12 @@ func layerAt(l format.Loads, row int) int {
 }
 
 func showReplicas(w io.Writer, p format.Plan) {
-	fmt.Fprintf(w, "plan of %d layers: %d experts in %d slots on %d devices; give --load for imbalance\n\n",
-		len(p.Placement.Layers), p.Experts, p.Fleet.Total(), p.Fleet.Devices())
+	on := ""
+	if n := p.Fleet.Devices(); n > 1 { // else the file may not say
+		on = fmt.Sprintf(" on %d devices", n)
+	}
+	fmt.Fprintf(w, "plan of %d layers: %d experts in %d slots%s; give --load for imbalance\n\n",
+		len(p.Placement.Layers), p.Experts, p.Fleet.Total(), on)
 	fmt.Fprintf(w, "  row  most  replicas of experts, in order of number\n")
 	for r := range p.Placement.Layers {
 		cnt := p.Replicas(r)

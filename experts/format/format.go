@@ -4,6 +4,7 @@
 package format
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -18,6 +19,8 @@ import (
 var (
 	// ErrFormat says that a file is not what it should be.
 	ErrFormat = errors.New("file cannot be read")
+	// ErrNotLoads says that a file is sound but holds no loads.
+	ErrNotLoads = errors.New("no member logical_count, demand or counts")
 	// ErrRule says that a placement breaks a rule of the engine it is for.
 	ErrRule = errors.New("engine would refuse the placement")
 )
@@ -77,7 +80,7 @@ func readFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read file: %w", err)
 	}
-	return data, nil
+	return bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")), nil // a byte order mark
 }
 
 // ParseLoads tells the format by its first bytes: a torch zip, else JSON.

@@ -23,7 +23,7 @@ func parseLoadsJSON(data []byte) (Loads, error) {
 	case m["counts"] != nil:
 		return parseCounts(m)
 	}
-	return Loads{}, fmt.Errorf("%w: no member logical_count, demand or counts", ErrFormat)
+	return Loads{}, fmt.Errorf("%w: %w", ErrFormat, ErrNotLoads)
 }
 
 func countsField(m map[string]json.RawMessage, name string) (load.Counts, error) {

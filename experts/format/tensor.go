@@ -29,7 +29,8 @@ func fields(data []byte) (map[string]json.RawMessage, error) {
 			return nil, fmt.Errorf("%w: %s at byte %d is not a finite number", ErrFormat, bad, at)
 		}
 	}
-	if err != nil {
+	var kind *json.UnmarshalTypeError
+	if err != nil && !errors.As(err, &kind) {
 		return nil, fmt.Errorf("%w: not a JSON object: %w", ErrFormat, err)
 	}
 	if m == nil {

@@ -14,7 +14,7 @@ import (
 var (
 	ErrEmpty    = errors.New("load has no layers or no experts")
 	ErrRagged   = errors.New("load rows differ in length")
-	ErrValue    = errors.New("load has a value that is not finite and non-negative")
+	ErrValue    = errors.New("load has a value that is not between 0 and 2^53")
 	ErrTooLarge = errors.New("load is too large")
 	ErrShape    = errors.New("loads differ in shape")
 )
