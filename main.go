@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/cloud/overhead"
 	"github.com/weirhq/weir/cloud/tenantbench"
 	"github.com/weirhq/weir/edge"
+	"github.com/weirhq/weir/edge/edgebench"
 	"github.com/weirhq/weir/engine/enginebench"
 	"github.com/weirhq/weir/engine/fake"
 	"github.com/weirhq/weir/engine/gguf/random"
@@ -45,6 +46,7 @@ func suites() []bench.Suite {
 		overhead.Suite(),
 		tenantbench.Suite(),
 		replay.BenchSuite(),
+		edgebench.Suite(),
 		experts.BenchSuite(),
 	}
 }
