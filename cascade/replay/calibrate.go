@@ -20,9 +20,10 @@ import (
 // LabelledAnswer is one answer of the edge model with its label, and the
 // cloud's where it is known (NaN otherwise).
 type LabelledAnswer struct {
-	Signals cascade.Signals
-	Edge    float64
-	Cloud   float64
+	Signals  cascade.Signals
+	LogProbs []float64 // token by token, nil where only sums are known
+	Edge     float64
+	Cloud    float64
 }
 
 // ReadAnswers reads labelled answers as CSV or JSON lines, gzipped or not:
@@ -48,7 +49,7 @@ func ReadAnswers(r io.Reader) ([]LabelledAnswer, error) {
 			a.Cloud = r.number(cloud, math.NaN())
 		}
 		if lists {
-			a.Signals, err = listSignals(r.text("logprobs"), r.text("margins"))
+			a.Signals, a.LogProbs, err = listSignals(r.text("logprobs"), r.text("margins"))
 		} else {
 			a.Signals = sumSignals(&r)
 		}
@@ -63,14 +64,14 @@ func ReadAnswers(r io.Reader) ([]LabelledAnswer, error) {
 	return out, nil
 }
 
-func listSignals(logprobs, margins string) (cascade.Signals, error) {
-	var lp, m []float64
+func listSignals(logprobs, margins string) (_ cascade.Signals, lp []float64, _ error) {
+	var m []float64
 	if err := json.Unmarshal([]byte(logprobs), &lp); err != nil {
-		return cascade.Signals{}, fmt.Errorf("logprobs: %w", err)
+		return cascade.Signals{}, nil, fmt.Errorf("logprobs: %w", err)
 	}
 	if margins != "" {
 		if err := json.Unmarshal([]byte(margins), &m); err != nil {
-			return cascade.Signals{}, fmt.Errorf("margins: %w", err)
+			return cascade.Signals{}, nil, fmt.Errorf("margins: %w", err)
 		}
 	}
 	var acc cascade.Accumulator
@@ -81,7 +82,7 @@ func listSignals(logprobs, margins string) (cascade.Signals, error) {
 		}
 		acc.Add(v, margin)
 	}
-	return acc.Signals(), nil
+	return acc.Signals(), lp, nil
 }
 
 func sumSignals(r *row) cascade.Signals {
@@ -133,6 +134,17 @@ func Calibrate(answers []LabelledAnswer, rate float64, features ...cascade.Featu
 	f := Fit{Calibration: c, AUROC: measure.AUROC(p, right), ECE: measure.ECE(measure.Reliability(p, y, nil, 10)), Recovered: math.NaN()}
 	f.count(answers, out, clouds == len(answers))
 	return f, nil
+}
+
+// CalibrateBeginnings fits how beginnings of these answers are judged, for a
+// hold-back window of so many tokens. cascade.ErrFit where too few answers are
+// known token by token, or go on for long enough.
+func CalibrateBeginnings(answers []LabelledAnswer, window int) (cascade.Prefix, error) {
+	samples := make([]cascade.TokenSample, len(answers))
+	for i, a := range answers {
+		samples[i] = cascade.TokenSample{LogProbs: a.LogProbs, Right: a.Edge}
+	}
+	return cascade.FitPrefix(samples, window)
 }
 
 func edgeLabels(answers []LabelledAnswer) []float64 {
@@ -194,7 +206,7 @@ func CalibrateCommand() cli.Command {
 		Usage: calibrateUsage, Run: runCalibrate}
 }
 
-const calibrateUsage = "--data FILE --model NAME --fingerprint SHA256 [--rate R | --threshold T] [--out FILE]"
+const calibrateUsage = "--data FILE --model NAME --fingerprint SHA256 [--rate R | --threshold T] [--window N] [--out FILE]"
 
 func runCalibrate(_ context.Context, env cli.Env, args []string) error {
 	var data, model, fingerprint, out, kind string
@@ -208,11 +220,12 @@ func runCalibrate(_ context.Context, env cli.Env, args []string) error {
 	fs.StringSliceVar(&names, "feature", names, "signals to use: product, min, mean, first, q10, tokens, margin, low")
 	fs.Float64Var(&rate, "rate", rate, "share to escalate, which sets the threshold")
 	fs.Float64Var(&threshold, "threshold", threshold, "probability below which to escalate, instead of --rate")
+	window := fs.Int("window", 32, "tokens of a stream that are held back; with log-probabilities token by token only")
 	fs.StringVar(&out, "out", "", "file to write; standard output without it")
 	if err := cli.ParseFlags(env, fs, calibrateUsage, args); err != nil {
 		return err
 	}
-	features, err := calibrateOptions(fs, data, model, fingerprint, kind, rate, threshold, names)
+	features, err := calibrateOptions(fs, data, model, fingerprint, kind, rate, threshold, *window, names)
 	if err != nil {
 		return err
 	}
@@ -234,6 +247,14 @@ func runCalibrate(_ context.Context, env cli.Env, args []string) error {
 	if !math.IsNaN(threshold) {
 		c.Threshold = threshold
 	}
+	switch prefix, err := CalibrateBeginnings(answers, *window); {
+	case err == nil:
+		c.Prefix = &prefix
+	case errors.Is(err, cascade.ErrFit):
+		fmt.Fprintf(env.Stderr, "streams will be held until they are whole: %v\n", err)
+	default:
+		return err
+	}
 	write := func(w io.Writer) error {
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
@@ -247,12 +268,14 @@ func runCalibrate(_ context.Context, env cli.Env, args []string) error {
 	return writeFile(out, write)
 }
 
-func calibrateOptions(fs *pflag.FlagSet, data, model, fingerprint, kind string, rate, threshold float64, names []string) ([]cascade.Feature, error) {
+func calibrateOptions(fs *pflag.FlagSet, data, model, fingerprint, kind string, rate, threshold float64, window int, names []string) ([]cascade.Feature, error) {
 	switch {
 	case data == "" || model == "" || fingerprint == "":
 		return nil, cli.Usagef("--data, --model and --fingerprint must be given")
 	case fs.NArg() > 0:
 		return nil, cli.Usagef("unexpected argument %q", fs.Arg(0))
+	case window < 1 || window > 4096:
+		return nil, cli.Usagef("--window is %d, want 1 to 4096", window)
 	case !(rate > 0 && rate < 1):
 		return nil, cli.Usagef("--rate is %v, want between 0 and 1", rate)
 	case fs.Changed("threshold") && !(threshold >= 0 && threshold <= 1):

@@ -70,9 +70,39 @@ func TestCalibrateCommand(t *testing.T) {
 		{"calibrate"}, {"calibrate", "--data", data, "--model", "m", "--fingerprint", "f", "--rate", "1"},
 		{"calibrate", "--data", data, "--model", "m", "--fingerprint", "f", "--feature", "x"},
 		{"calibrate", "--data", data, "--model", "m", "--fingerprint", "f", "--label-kind", "x"},
+		{"calibrate", "--data", data, "--model", "m", "--fingerprint", "f", "--window", "0"},
 	} {
 		if code, _, _ := runCommand(t, bad...); code != 2 {
 			t.Errorf("%v: exit %d, want 2", bad, code)
+		}
+	}
+}
+
+// Answers that are known token by token also tell how beginnings are judged;
+// others do not, and the command says what that means.
+func TestCalibrateBeginnings(t *testing.T) {
+	var long, short strings.Builder
+	for i := range 200 {
+		right := i % 2
+		lp := fmt.Sprintf("%g", -.01-.3*float64(1-right)*float64(1+i%3))
+		fmt.Fprintf(&long, `{"logprobs":[%s],"edge_ok":%d}`+"\n", strings.TrimSuffix(strings.Repeat(lp+",", 20), ","), right)
+		fmt.Fprintf(&short, `{"logprobs":[%s],"edge_ok":%d}`+"\n", lp, right)
+	}
+	for _, tt := range []struct {
+		data   string
+		prefix bool
+	}{{long.String(), true}, {short.String(), false}} {
+		file := filepath.Join(t.TempDir(), "answers.jsonl")
+		if err := os.WriteFile(file, []byte(tt.data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, text, errs := runCommand(t, "calibrate", "--data", file, "--model", "m", "--fingerprint", "f", "--window", "16")
+		c, err := cascade.ParseCalibration([]byte(text))
+		if code != 0 || err != nil || (c.Prefix != nil) != tt.prefix || strings.Contains(errs, "held until they are whole") == tt.prefix {
+			t.Fatalf("exit %d, %v, prefix %+v: %s", code, err, c.Prefix, errs)
+		}
+		if tt.prefix && (c.Prefix.Tokens != 16 || c.Prefix.WaitMS != 400) {
+			t.Errorf("prefix %+v", c.Prefix)
 		}
 	}
 }
