@@ -35,6 +35,15 @@ func TestRebalanceOnRequest(t *testing.T) {
 	if s.Generation != 1 || s.Window == nil || len(s.Imbalance) != 6 || s.Copied == 0 {
 		t.Errorf("generation %d, %d imbalances, %d bytes copied", s.Generation, len(s.Imbalance), s.Copied)
 	}
+	for l, row := range s.Computed {
+		all := uint64(0)
+		for _, n := range row {
+			all += n
+		}
+		if want := uint64(2 * s.Window.Tokens); len(row) != 4 || all != want {
+			t.Errorf("layer %d: shards computed %v, want %d in all", l, row, want)
+		}
+	}
 	for l, row := range s.Window.Demand {
 		if got, want := load.Sum(row), float64(2*s.Window.Tokens); got != want {
 			t.Errorf("layer %d: %v choices counted, want %v", l, got, want)

@@ -32,7 +32,7 @@ type mixture struct {
 
 	mu      sync.Mutex // guards what follows; held by a step
 	load    map[load.Phase]*load.Recorder
-	total   []uint64 // tokens that each shard has computed, over all layers
+	total   [][]uint64 // tokens that each shard has computed, by layer
 	balance *balancer
 }
 
@@ -58,9 +58,9 @@ func (r *Runner) mixture(o Options, f *file) error {
 	m.chosen, m.weight = make([]int32, n*s.topK), make([]float32, n*s.topK)
 	m.out = make([]float32, n*s.topK*s.width)
 	m.jobs = newJobs(n*s.topK, m.set.Shards()*s.experts)
-	m.total = make([]uint64, m.set.Shards())
 	for range s.layers {
 		m.sent = append(m.sent, make([]uint64, m.set.Shards()))
+		m.total = append(m.total, make([]uint64, m.set.Shards()))
 	}
 	for range m.set.Shards() {
 		m.scratch = append(m.scratch, shard.NewScratch(s.width, s.inner))
@@ -233,7 +233,7 @@ func (m *mixture) assign(l, i int) error {
 		}
 		to := homes[best].Shard
 		m.sent[l][to]++
-		m.total[to]++
+		m.total[l][to]++
 		m.jobs.add(to*m.shape.experts+e, homes[best].Expert, int32(i))
 	}
 	return nil

@@ -3,6 +3,7 @@ package moe
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/weirhq/weir/experts/gate"
 	"github.com/weirhq/weir/experts/load"
@@ -27,6 +28,9 @@ type Status struct {
 	Placement  [][]int `json:"placement"`  // expert in each slot, [layer][slot]
 	Shards     []Shard `json:"shards"`
 	Copied     int64   `json:"copied_bytes"` // by moves since the start
+	// Computed is the tokens that each shard has computed since the start,
+	// [layer][shard].
+	Computed [][]uint64 `json:"computed"`
 	// Routing is the parameters of LASER-style routing by layer, none when off.
 	Routing []gate.Params `json:"routing,omitempty"`
 
@@ -67,7 +71,14 @@ func (r *Runner) Experts() Status {
 	}
 	m.mu.Lock()
 	for i, bytes := range m.set.Memory() {
-		s.Shards = append(s.Shards, Shard{now.Placement.Fleet.Slots[i], bytes, m.set.Lost(i), m.total[i]})
+		sent := uint64(0)
+		for _, row := range m.total {
+			sent += row[i]
+		}
+		s.Shards = append(s.Shards, Shard{now.Placement.Fleet.Slots[i], bytes, m.set.Lost(i), sent})
+	}
+	for _, row := range m.total {
+		s.Computed = append(s.Computed, slices.Clone(row))
 	}
 	m.mu.Unlock()
 	if m.balance != nil {

@@ -70,7 +70,7 @@ func printWindow(w io.Writer, x LiveWindow) {
 	if x.After {
 		topic = "arithmetic"
 	}
-	fmt.Fprintf(w, "window %2d  %-10s  imbalance %.3f  %5.0f tok/s  %s (%s)", x.Number, topic, d.Now, x.Rate, d.Action, d.Reason)
+	fmt.Fprintf(w, "window %2d  %-10s  imbalance %.3f, served %.3f  %5.0f tok/s  %s (%s)", x.Number, topic, d.Now, x.Served, x.Rate, d.Action, d.Reason)
 	if d.Transfers > 0 {
 		fmt.Fprintf(w, ", %d transfers, target %.3f", d.Transfers, d.Target)
 	}

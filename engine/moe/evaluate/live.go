@@ -28,8 +28,11 @@ type LiveWindow struct {
 	Number   int
 	After    bool // traffic has changed its topic
 	Decision rebalance.Decision
-	Tokens   int
-	Rate     float64 // tokens per second, prefill and decode together
+	// Served is the imbalance of what shards computed. A decision's is of what
+	// was asked for, split evenly over replicas.
+	Served float64
+	Tokens int
+	Rate   float64 // tokens per second, prefill and decode together
 }
 
 // LiveReport is what a change of topic did. Imbalances are means over layers
@@ -166,6 +169,7 @@ func (l *live) window(after bool) (LiveWindow, error) {
 		from = &l.after
 	}
 	start, tokens, n := time.Now(), l.s.Tokens, uint64(len(l.report.Windows))
+	computed := l.r.Experts().Computed
 	for l.r.Experts().Windows == n {
 		if err := l.ctx.Err(); err != nil {
 			return LiveWindow{}, err
@@ -175,11 +179,25 @@ func (l *live) window(after bool) (LiveWindow, error) {
 		}
 	}
 	tokens = l.s.Tokens - tokens
-	w := LiveWindow{Number: int(n) + 1, After: after, Decision: l.r.Experts().Decisions[n],
+	seen := l.r.Experts()
+	w := LiveWindow{Number: int(n) + 1, After: after, Decision: seen.Decisions[n],
 		Tokens: tokens, Rate: float64(tokens) / time.Since(start).Seconds()}
+	for i, row := range seen.Computed {
+		w.Served += unevenness(computed[i], row) / float64(len(seen.Computed))
+	}
 	l.report.Windows = append(l.report.Windows, w)
 	l.seen(w)
 	return w, nil
+}
+
+// unevenness is the highest over the mean of what counters rose by.
+func unevenness(before, now []uint64) float64 {
+	top, sum := 0.0, 0.0
+	for i, x := range now {
+		rise := float64(x - before[i])
+		top, sum = max(top, rise), sum+rise
+	}
+	return top * float64(len(now)) / sum
 }
 
 // shift changes the topic and follows the loop until three windows after its
