@@ -18,6 +18,7 @@ import (
 	"github.com/weirhq/weir/engine/install"
 	moeval "github.com/weirhq/weir/engine/moe/evaluate"
 	"github.com/weirhq/weir/engine/worker"
+	"github.com/weirhq/weir/engine/worker/poolbench"
 	"github.com/weirhq/weir/experts"
 	"github.com/weirhq/weir/internal/admincli"
 	"github.com/weirhq/weir/internal/bench"
@@ -42,6 +43,7 @@ var sections = map[string]func() any{
 func suites() []bench.Suite {
 	return []bench.Suite{
 		enginebench.Suite(),
+		poolbench.Suite(),
 		moeval.Suite(),
 		overhead.Suite(),
 		tenantbench.Suite(),

@@ -25,7 +25,7 @@ const (
 	dialTimeout   = 2 * time.Second
 	headerTimeout = 2 * time.Second
 	roomTimeout   = 2 * time.Second  // until the loop has taken over enough of what was pulled
-	stallTimeout  = 5 * time.Second  // between two pieces of the payload
+	stallTimeout  = 5 * time.Second  // for each 64 KiB of the payload
 	sendTimeout   = 30 * time.Second // of a whole payload, and from then to the receipt; as long as a lease
 	maxStreams    = 64               // hand-offs in flight per connection
 
@@ -64,13 +64,14 @@ func NewEndpoint(o Options) (*Endpoint, error) {
 	conf := o.Server.Clone()
 	conf.NextProtos = []string{ALPN}
 	var err error
-	if e.listener, err = e.transport.Listen(conf, quicConfig()); err != nil {
+	if e.listener, err = e.transport.Listen(conf, QUICConfig()); err != nil {
 		return nil, fmt.Errorf("hand-off listener: %w", err)
 	}
 	return e, nil
 }
 
-func quicConfig() *quic.Config {
+// QUICConfig is how hand-offs use QUIC.
+func QUICConfig() *quic.Config {
 	return &quic.Config{
 		HandshakeIdleTimeout: dialTimeout, MaxIdleTimeout: 30 * time.Second,
 		MaxIncomingStreams: maxStreams, MaxIncomingUniStreams: -1,

@@ -141,14 +141,19 @@ func (e *Endpoint) payload(s *quic.Stream, header Header, prompt []engine.Token)
 	return &h, nil
 }
 
-// progress reads a stream that must not stall.
+// progress reads a stream that must not stall. A read gives a packet or so, and
+// setting a deadline costs about as much, so a deadline is for many of them.
 type progress struct {
-	s *quic.Stream
-	n int64
+	s   *quic.Stream
+	n   int64
+	due int64 // where the deadline is set anew
 }
 
 func (p *progress) Read(b []byte) (int, error) {
-	_ = p.s.SetReadDeadline(time.Now().Add(stallTimeout))
+	if p.n >= p.due {
+		_ = p.s.SetReadDeadline(time.Now().Add(stallTimeout))
+		p.due = p.n + 64<<10
+	}
 	n, err := p.s.Read(b)
 	p.n += int64(n)
 	return n, err
@@ -183,7 +188,7 @@ func (e *Endpoint) dial(ctx context.Context, src Source, p *peer) (*quic.Stream,
 	}
 	conf := e.o.Client.Clone()
 	conf.NextProtos = []string{ALPN}
-	conn, err := e.transport.Dial(ctx, addr, conf, quicConfig())
+	conn, err := e.transport.Dial(ctx, addr, conf, QUICConfig())
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", src.Addr, err)
 	}
