@@ -30,6 +30,38 @@ func instantModel(tokens int) *upstream.Worker {
 	return &upstream.Worker{HTTP: &http.Client{Transport: instant{b.String()}}, URL: "http://127.0.0.1", FirstByte: time.Minute, Stall: time.Minute}
 }
 
+// A token of a stream costs no allocation on its whole way through the node,
+// once it is shown as it comes.
+func TestStreamsDoNotAllocatePerToken(t *testing.T) {
+	allocs := func(tokens int) float64 {
+		var handler http.Handler
+		n := startStreaming(t, func(o *local.Options) {
+			o.Generator = instantModel(tokens)
+			srv, err := local.New(*o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			handler = srv.Handler()
+			o.Telemetry = newTelemetry(t)
+		})
+		key := "Bearer " + n.cloud.Key.Reveal()
+		return testing.AllocsPerRun(20, func() {
+			r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1/v1/chat/completions", strings.NewReader(`{"model":"auto","stream":true,`+hello+`}`))
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Authorization", key)
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"tier":"edge"`) {
+				t.Fatal(w.Body)
+			}
+		})
+	}
+	few, many := allocs(100), allocs(2100)
+	if perToken := (many - few) / 2000; perToken > .5 { // the rest of the node allocates meanwhile
+		t.Errorf("%v allocations a token: %v for 100 tokens, %v for 2100", perToken, few, many)
+	}
+}
+
 // BenchmarkAgent is what an edge node adds to a request of its local model:
 // key check, parsing, decision, contract, accounting. judged against not.
 func BenchmarkAgent(b *testing.B) {

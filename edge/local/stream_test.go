@@ -3,10 +3,12 @@ package local_test
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/edge/internal/cloudtest"
@@ -288,4 +290,39 @@ func TestWindowOff(t *testing.T) {
 	if a := n.chat(""); a.weir.Tier != "cloud" {
 		t.Errorf("%+v", a.weir)
 	}
+}
+
+// A deadline that passes after text was shown ends the stream with an error.
+func TestDeadlineInAStream(t *testing.T) {
+	n := startStreaming(t, nil)
+	never := make(chan struct{})
+	t.Cleanup(func() { close(never) })
+	n.worker.Set(workertest.Reply{Text: eight, Logprob: -.001, Gate: never, GateAt: 6})
+	a := n.chat(`,"stream":true`, "X-Weir-Deadline-Ms", "800")
+	if a.text != "w0 w1 w2 w3 w4 w5 " || a.done || a.errCode != "deadline_exceeded" || a.weir.Reason != "deadline" {
+		t.Errorf("%q done %v error %q, %+v", a.text, a.done, a.errCode, a.weir)
+	}
+	eventually(t, "a row of the cut attempt", func() bool {
+		rows := n.rows.all()
+		return len(rows) == 1 && rows[0].Outcome == tenants.OutcomeDeadline && rows[0].OutputTokens == 6
+	})
+}
+
+// A client that stops reading the edge's own stream loses it, and frees the
+// worker.
+func TestClientThatDoesNotReadTheEdge(t *testing.T) {
+	n := startStreaming(t, func(o *local.Options) { o.WriteTime = 50 * time.Millisecond })
+	n.worker.Set(workertest.Reply{Text: strings.Repeat(strings.Repeat("x", 64<<10)+" ", 240), Logprob: -1e-6})
+	conn, err := net.Dial("tcp", strings.TrimPrefix(n.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	body := `{"model":"hub-edge","stream":true,` + hello + `}`
+	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"+
+		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", n.cloud.Key.Reveal(), len(body), body)
+	eventually(t, "a row of the cancelled attempt", func() bool {
+		rows := n.rows.all()
+		return len(rows) == 1 && rows[0].Outcome == tenants.OutcomeClientCancelled
+	})
 }
