@@ -41,8 +41,8 @@ func (l layout) writeConfigs(libDir, runner string) error {
 				{"name": decodeName, "url": l.url(portDecode), "role": "decode", "model": cloudModel},
 			},
 			"models": section{
-				cloudModel: section{"pool": cloudModel},
-				"auto":     section{"pool": cloudModel},
+				cloudModel: section{"pool": cloudModel, "continues": true},
+				"auto":     section{"pool": cloudModel, "continues": true},
 			},
 		}},
 		prefillName: l.worker(prefillName, "prefill", portPrefill, libDir, runner),
