@@ -36,7 +36,8 @@ type flight struct {
 	arena []byte
 	shown []byte
 
-	early   bool // what was shown before the end was judged good by then
+	sealed  bool // the result is as complete as it was before the first piece
+	early   bool // text was shown before the end, by a verdict that has not been revised
 	decided bool // the verdict that counts has been adopted
 	lost    bool // the local generation failed
 	asked   *asking
@@ -126,9 +127,7 @@ func (f *flight) watch(p *upstream.Progress) error {
 func (f *flight) weigh(p *upstream.Progress, alarm bool) error {
 	switch {
 	case f.window.Over(f.s.opt.Now().Sub(f.began)):
-		v := f.c.judgeBeginning(f.s, p)
-		f.early = !v.Escalate
-		return f.decide(p, v, f.m.Window)
+		return f.decide(p, f.c.judgeBeginning(f.s, p), f.m.Window)
 	case alarm:
 		if v := f.c.judgeAtBest(f.s, p); v.Escalate {
 			return f.decide(p, v, f.m.Window)
@@ -138,7 +137,7 @@ func (f *flight) weigh(p *upstream.Progress, alarm bool) error {
 }
 
 func (f *flight) decide(p *upstream.Progress, v cascade.Verdict, step func(cascade.Verdict) stream.Output) error {
-	f.c.draft, f.decided = p.Snapshot(), true
+	f.c.draft, f.decided, f.early = p.Snapshot(), true, !v.Escalate
 	f.c.adopt(v)
 	return f.act(step(v))
 }
@@ -188,8 +187,8 @@ func (f *flight) land(err error) error {
 	return nil
 }
 
-// judged judges the whole answer. Where text was shown already, or the cloud
-// asked, the earlier verdict is the one that counts.
+// judged judges the whole answer. Where an earlier verdict has let text be shown,
+// or has asked the cloud, that is the one that counts.
 func (f *flight) judged() stream.Output {
 	c := f.c
 	v := c.judgeWhole(f.s)
@@ -198,11 +197,10 @@ func (f *flight) judged() stream.Output {
 		out.End.Reason = v.Reason
 	}
 	switch {
-	case f.early && out.Ask == stream.AskNone:
-		kept := v
-		kept.Escalate, kept.Wanted, kept.Reason = false, false, out.End.Reason
-		c.adopt(kept)
-	case !f.decided || f.early:
+	case out.Ask != stream.AskNone, !f.early && !f.decided:
+		c.adopt(v)
+	case f.early:
+		v.Escalate, v.Wanted, v.Reason = false, false, out.End.Reason
 		c.adopt(v)
 	}
 	return out
@@ -273,9 +271,7 @@ func (f *flight) copy(b []byte) []byte {
 // emit sends a piece. Before the first one the result is completed as far as
 // it is known.
 func (f *flight) emit(p *upstream.Piece) error {
-	if f.c.first == 0 {
-		f.seal()
-	}
+	f.seal()
 	if f.keep {
 		f.shown, _ = jsonscan.AppendText(f.shown, p.Text) // a tool call adds no text
 	}
@@ -285,6 +281,10 @@ func (f *flight) emit(p *upstream.Piece) error {
 // seal completes the result before the first piece. Of an answer that goes on
 // the tier is known, and the reason where nothing is judged.
 func (f *flight) seal() {
+	if f.sealed {
+		return
+	}
+	f.sealed = true
 	c := f.c
 	if f.end == nil {
 		c.result.Tier, c.result.Model, c.result.Attempts = cascade.TierEdge, f.s.opt.Model, c.edgeRuns+c.cloudSends
@@ -322,9 +322,7 @@ func (f *flight) finish() error {
 	if f.end.Failed {
 		return f.s.cloudFailure(f.ctx, c, f.end.Reason, f.cloud)
 	}
-	if c.first == 0 {
-		f.seal()
-	}
+	f.seal()
 	c.result.EdgeTokens = c.draft.Usage.CompletionTokens
 	if f.out.stream {
 		return f.frames.end(c.draft.Finish, &c.draft.Usage, f.s.final(c))
