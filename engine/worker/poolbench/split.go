@@ -17,11 +17,10 @@ import (
 
 const (
 	streams      = 4                // that generate all the time
-	longChars    = 1000             // of the prompts that arrive meanwhile: a token each
-	pause        = 2 * time.Second  // between them
+	longChars    = 600              // of the prompts that arrive meanwhile, one after the other: a token each
 	measured     = 20 * time.Second // of each way
 	idleAsks     = 9                // on idle pools
-	idleChars    = 500
+	idleChars    = 300
 	streamTokens = 1900
 )
 
@@ -70,7 +69,8 @@ func splitAgainstMixed(ctx context.Context, env bench.Env, path, lib string) ([]
 	if err != nil {
 		return nil, fmt.Errorf("prefill and decode workers: %w", err)
 	}
-	for name, l := range map[string]load{"mixed": mixed, "prefill/decode": split} {
+	for i, l := range []load{mixed, split} {
+		name := []string{"mixed", "prefill/decode"}[i]
 		fmt.Fprintf(env.Out, "%-14s: p50 %.1f, p99 %.1f ms between tokens; prompts of %d tokens answer after %.0f ms; idle, %d tokens after %.1f ms\n",
 			name, quantile(l.gaps, 0.5), quantile(l.gaps, 0.99), longChars, median(l.first), idleChars, median(l.idle))
 	}
@@ -150,7 +150,7 @@ func (p pool) busy(ctx context.Context) (gaps, first []float64, err error) {
 		}
 		g.Go(func() error { return generate(ctx, at, i, &all[i]) })
 	}
-	for i, began := 0, time.Now(); ctx.Err() == nil; i++ {
+	for i := 0; ctx.Err() == nil; i++ {
 		at := p.b
 		if i%2 == 0 {
 			at = p.a
@@ -160,10 +160,6 @@ func (p pool) busy(ctx context.Context) (gaps, first []float64, err error) {
 			first = append(first, ms)
 		} else if ctx.Err() == nil {
 			return nil, nil, errors.Join(err, g.Wait())
-		}
-		select {
-		case <-time.After(time.Until(began.Add(time.Duration(i+1) * pause))):
-		case <-ctx.Done():
 		}
 	}
 	if err := g.Wait(); err != nil {

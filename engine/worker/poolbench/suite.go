@@ -35,17 +35,28 @@ func run(ctx context.Context, env bench.Env) ([]bench.Bar, error) {
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(env.Dir, "pools.gguf")
-	if _, err := random.WriteFile(path, random.Options{Arch: "llama", Params: 5_000_000, Context: 8192, Type: gguf.Q8_0, Seed: 1}); err != nil {
+	small, err := model(env, "small", 5_000_000)
+	if err != nil {
 		return nil, err
 	}
-	more, err := repeatedPrompt(ctx, env, path, lib)
+	more, err := repeatedPrompt(ctx, env, small, lib)
 	if err != nil {
 		return nil, err
 	}
 	bars = append(bars, more...)
-	more, err = splitAgainstMixed(ctx, env, path, lib)
+	large, err := model(env, "large", 20_000_000)
+	if err != nil {
+		return nil, err
+	}
+	more, err = splitAgainstMixed(ctx, env, large, lib)
 	return append(bars, more...), err
+}
+
+// model writes a model with random weights.
+func model(env bench.Env, name string, params int64) (string, error) {
+	path := filepath.Join(env.Dir, name+".gguf")
+	_, err := random.WriteFile(path, random.Options{Arch: "llama", Params: params, Context: 8192, Type: gguf.Q8_0, Seed: 1})
+	return path, err
 }
 
 func median(x []float64) float64 {
