@@ -56,6 +56,13 @@ type Instance struct {
 // Model is a name that applications may ask for.
 type Model struct {
 	Pool string `yaml:"pool"`
+	// Cascade names two pools, a small and a large one, instead: the small one's
+	// answer is kept where it is judged right. Policy holds the settings of
+	// package cascade/policy; Calibration is the file of the small pool's model,
+	// the bundled edge model's without one.
+	Cascade     []string       `yaml:"cascade"`
+	Policy      map[string]any `yaml:"policy"`
+	Calibration string         `yaml:"calibration"`
 	// Continues declares that the pool's servers go on with a begun answer: a
 	// last assistant message with continue_final_message.
 	Continues bool `yaml:"continues"`
@@ -100,8 +107,13 @@ func (c *Config) validatePools() error {
 		pools[in.Model] = true
 	}
 	for name, m := range c.Models {
-		if !pools[m.Pool] {
-			return fmt.Errorf("models.%s: no instance has the model %q", name, m.Pool)
+		if err := m.validate(); err != nil {
+			return fmt.Errorf("models.%s: %w", name, err)
+		}
+		for _, p := range m.pools() {
+			if !pools[p] {
+				return fmt.Errorf("models.%s: no instance has the model %q", name, p)
+			}
 		}
 	}
 	return nil
@@ -121,7 +133,7 @@ func (c *Config) members() []pool.Member {
 func (c *Config) models() map[string]gateway.Model {
 	out := map[string]gateway.Model{}
 	for name, m := range c.Models {
-		out[name] = gateway.Model{Pool: m.Pool, Named: name != autoModel}
+		out[name] = gateway.Model{Pool: m.large(), Named: name != autoModel}
 	}
 	if len(out) > 0 {
 		return out

@@ -87,8 +87,12 @@ func newRole(conf Config, p plane, auth *pki.Authority, tel *telemetry.Telemetry
 	if r.admit, err = newAdmission(&conf, epoch, p, r.pool, tel, log); err != nil {
 		return nil, err
 	}
+	models, err := conf.gatewayModels()
+	if err != nil {
+		return nil, err
+	}
 	r.gateway, err = gateway.New(gateway.Options{
-		Directory: p, Admission: r.admit, Recorder: p, Usage: p, Claims: p, Pool: r.pool, Models: conf.models(), Client: r.client, Telemetry: tel, Log: log,
+		Directory: p, Admission: r.admit, Recorder: p, Usage: p, Claims: p, Pool: r.pool, Models: models, Client: r.client, Telemetry: tel, Log: log,
 		Timeouts:    gateway.Timeouts{FirstByte: conf.FirstByteTimeout, Stall: conf.StallTimeout, Answer: conf.AnswerTimeout},
 		MaxAttempts: conf.MaxAttempts, MaxInFlight: conf.MaxInflight, Node: conf.Name, Epoch: epoch,
 		Mount: p.Register, AltSvc: r.servers.altSvc,

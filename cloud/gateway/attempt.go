@@ -25,6 +25,8 @@ type tries struct {
 	handoff       *handoff            // unread, from an earlier attempt
 	moved         *movedAnswer        // a worker gave the answer away: the next attempt takes it
 	carried       tenants.UsageRecord // what earlier attempts delivered of the answer
+	drafts        int                 // 1 once a cascade's small pool was asked
+	draft         tenants.UsageRecord // and what that cost
 	err           *openai.Error       // of the last one
 }
 
@@ -67,6 +69,9 @@ func (g *Gateway) complete(c *gin.Context) {
 		defer a.stream.close()
 	}
 	g.budget(a.ask.model.Pool).arrived(a.tries.began)
+	if a.cascades() && a.draft() {
+		return
+	}
 	for {
 		done := a.try()
 		if done {
@@ -88,7 +93,7 @@ func (a *admitted) try() bool {
 		return true
 	}
 	a.tries.n++
-	a.result.Attempts = a.tries.n
+	a.result.Attempts = a.tries.drafts + a.tries.n
 	at := &attempt{admitted: a, id: contract.NewID(), began: time.Now(), sel: sel}
 	at.describe(decision)
 	if err := at.begin(); err != nil {

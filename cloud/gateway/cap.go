@@ -20,7 +20,7 @@ func (x *exchange) capCost() (cascade.Reason, *openai.Error) {
 	if !x.ask.opts.CostCapped {
 		return "", nil
 	}
-	p, _ := x.g.tenancy().book.At(tenants.Cloud, x.ask.model.Pool, x.began)
+	p := x.dearest()
 	prompt, err := price.Cost(p, price.Tokens{Input: int64(x.ask.promptBytes + templateTokens)})
 	afford := answerTokens(x.ask.opts.MaxCost-prompt, p.Output)
 	if err != nil || afford < 1 {
@@ -37,6 +37,19 @@ func (x *exchange) capCost() (cascade.Reason, *openai.Error) {
 		x.ask.body.Set("max_completion_tokens", bound)
 	}
 	return "", nil
+}
+
+// dearest is the price of the model's pool, with that of the pool that a
+// cascade asks before it.
+func (x *exchange) dearest() tenants.Price {
+	book := x.g.tenancy().book
+	p, _ := book.At(tenants.Cloud, x.ask.model.Pool, x.began)
+	if c := x.ask.model.Cascade; c != nil {
+		small, _ := book.At(tenants.Cloud, c.Small(), x.began)
+		p.Input += small.Input
+		p.Output += small.Output
+	}
+	return p
 }
 
 // maxAnswer is beyond every model's context.

@@ -104,8 +104,13 @@ func (a *attempt) relayWhole(ctx context.Context, resp *http.Response) *legError
 	a.price(a.outcome)
 	a.conclude(a.outcome, nil)
 	a.setTimes()
-	out := chunk.AppendWeir(nil, new(chunk.Rewrite).Append(make([]byte, 0, len(data)+512), data), mustJSON(&a.result))
+	a.sendWhole(data)
+	return nil
+}
 
+// sendWhole sends a settled answer that is not streamed.
+func (a *attempt) sendWhole(data []byte) {
+	out := chunk.AppendWeir(nil, new(chunk.Rewrite).Append(make([]byte, 0, len(data)+512), data), mustJSON(&a.result))
 	h := a.gin.Writer.Header()
 	a.result.WriteHeaders(h)
 	a.grant.SetHeaders(h)
@@ -115,7 +120,6 @@ func (a *attempt) relayWhole(ctx context.Context, resp *http.Response) *legError
 	a.wrote = true
 	a.gin.Writer.WriteHeader(http.StatusOK)
 	a.writeWhole(out)
-	return nil
 }
 
 // writeWhole writes an answer in pieces, each of which the client has to take

@@ -67,7 +67,9 @@ func (a *attempt) describe(d route.Decision) {
 	if a.sel.Prefill != nil {
 		t.Prefill = a.sel.Prefill.Opaque
 	}
-	a.result.Policy = d.Policy
+	if a.tries.drafts == 0 { // else the cascade's policy decided
+		a.result.Policy = d.Policy
+	}
 	a.result.Tier, a.result.Model = "", ""
 	if d.Fallback {
 		a.g.meter.fallback("no_prefill")

@@ -18,6 +18,7 @@ import (
 type instanceFake struct {
 	*httptest.Server
 	name, role, model string
+	weights           string // of the fingerprint; "" has none
 	words             []string
 	handle            atomic.Int64
 	prefills, decodes atomic.Int64
@@ -54,7 +55,11 @@ func (f *instanceFake) last() (map[string]any, http.Header) {
 
 func (f *instanceFake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/health" {
-		fmt.Fprintf(w, `{"status":"ok","name":%q,"epoch":"e-%s","role":%q,"model":%q,"context":2048,"max_seqs":8}`, f.name, f.name, f.role, f.model)
+		print := "null"
+		if f.weights != "" {
+			print = fmt.Sprintf(`{"weights":%q,"runner":"r","kv":"k"}`, f.weights)
+		}
+		fmt.Fprintf(w, `{"status":"ok","name":%q,"epoch":"e-%s","role":%q,"model":%q,"context":2048,"max_seqs":8,"fingerprint":%s}`, f.name, f.name, f.role, f.model, print)
 		return
 	}
 	data, _ := io.ReadAll(r.Body)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/cloud/pool"
 	"github.com/weirhq/weir/cloud/route"
 	"github.com/weirhq/weir/internal/telemetry"
@@ -59,6 +60,9 @@ type Model struct {
 	// Named says that asking for it is the client's own choice of a model;
 	// it is false for "auto".
 	Named bool
+	// Cascade, when set, asks a small pool first; Pool then answers what that
+	// one is not trusted with.
+	Cascade *cascading.Entry
 }
 
 // Timeouts of the data plane. Zero values get defaults.
@@ -128,6 +132,11 @@ func New(o Options) (*Gateway, error) {
 	for name, m := range o.Models {
 		if known, _ := o.Pool.Serves(m.Pool); !known {
 			return nil, fmt.Errorf("model %s: no instance belongs to pool %q", name, m.Pool)
+		}
+		if m.Cascade != nil {
+			if known, _ := o.Pool.Serves(m.Cascade.Small()); !known {
+				return nil, fmt.Errorf("model %s: no instance belongs to pool %q", name, m.Cascade.Small())
+			}
 		}
 		g.models = append(g.models, name)
 	}

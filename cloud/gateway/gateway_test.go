@@ -114,7 +114,7 @@ func newRig(t testing.TB, adjust func(*Options), instances ...*instanceFake) *ri
 	t.Cleanup(client.CloseIdleConnections)
 	members := make([]pool.Member, len(instances))
 	for i, in := range instances {
-		members[i] = pool.Member{Name: in.name, URL: in.URL, Role: route.Role(in.role), Model: "big"}
+		members[i] = pool.Member{Name: in.name, URL: in.URL, Role: route.Role(in.role), Model: in.model}
 	}
 	p, err := pool.New(pool.Options{Members: members, Client: client, Interval: 20 * time.Millisecond, Log: log})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cloud/pool"
 	"github.com/weirhq/weir/internal/telemetry"
 	"github.com/weirhq/weir/tenants"
@@ -15,6 +16,7 @@ import (
 type meter struct {
 	attempts  *prometheus.CounterVec
 	fallbacks *prometheus.CounterVec
+	cascaded  *prometheus.CounterVec
 }
 
 func newMeter(t *telemetry.Telemetry, g *Gateway, p *pool.Pool) (*meter, error) {
@@ -24,6 +26,8 @@ func newMeter(t *telemetry.Telemetry, g *Gateway, p *pool.Pool) (*meter, error) 
 		fallbacks: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_gateway_pd_fallback_total",
 			Help: "Requests that were to be split and whose decode instance had to prefill, as far as the gateway knows."}, []string{"reason"}),
 	}
+	m.cascaded = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_gateway_cascade_decisions_total",
+		Help: "Answers of small pools by model, by what was done (keep or escalate) and why."}, []string{"model", "action", "reason"})
 	for _, o := range []tenants.Outcome{tenants.OutcomeOK, tenants.OutcomeUpstreamError} {
 		m.attempts.WithLabelValues(string(o))
 	}
@@ -32,7 +36,7 @@ func newMeter(t *telemetry.Telemetry, g *Gateway, p *pool.Pool) (*meter, error) 
 	}
 	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_gateway_in_flight", Help: "Requests under way."},
 		func() float64 { return float64(g.inFlight.Load()) })
-	for _, c := range []prometheus.Collector{m.attempts, m.fallbacks, inFlight, instances{p}} {
+	for _, c := range []prometheus.Collector{m.attempts, m.fallbacks, m.cascaded, inFlight, instances{p}} {
 		if err := t.Registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
@@ -42,6 +46,15 @@ func newMeter(t *telemetry.Telemetry, g *Gateway, p *pool.Pool) (*meter, error) 
 
 func (m *meter) attempt(o tenants.Outcome) { m.attempts.WithLabelValues(string(o)).Inc() }
 func (m *meter) fallback(reason string)    { m.fallbacks.WithLabelValues(reason).Inc() }
+
+// judged counts a verdict on an answer of a cascade's small pool.
+func (m *meter) judged(model string, v cascade.Verdict) {
+	action := "keep"
+	if v.Escalate {
+		action = "escalate"
+	}
+	m.cascaded.WithLabelValues(model, action, string(v.Reason)).Inc()
+}
 
 // instances reports the pool's state at each scrape.
 type instances struct{ pool *pool.Pool }

@@ -118,14 +118,16 @@ func (a *attempt) price(outcome tenants.Outcome) {
 	a.tell(&r)
 }
 
-// withCarried adds what earlier attempts delivered of the same answer.
+// withCarried adds what earlier attempts delivered of the same answer, and what
+// a cascade's small pool took.
 func (a *attempt) withCarried(r tenants.UsageRecord) tenants.UsageRecord {
-	c := &a.tries.carried
-	r.InputTokens += c.InputTokens
-	r.CachedTokens += c.CachedTokens
-	r.OutputTokens += c.OutputTokens
-	r.ReasoningTokens += c.ReasoningTokens
-	r.CostNanoUSD += c.CostNanoUSD
+	for _, c := range []*tenants.UsageRecord{&a.tries.carried, &a.tries.draft} {
+		r.InputTokens += c.InputTokens
+		r.CachedTokens += c.CachedTokens
+		r.OutputTokens += c.OutputTokens
+		r.ReasoningTokens += c.ReasoningTokens
+		r.CostNanoUSD += c.CostNanoUSD
+	}
 	return r
 }
 

@@ -1,0 +1,60 @@
+package cloud
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/cloud/route"
+)
+
+func cascadeConfig(m Model) Config {
+	return Config{Listen: "127.0.0.1:1", TLSListen: "127.0.0.1:2", OpsListen: "127.0.0.1:3", SecretsDir: "x", FirstByteTimeout: 1, StallTimeout: 1, AnswerTimeout: 1,
+		ProbeInterval: 1, MaxInflight: 1, MaxAttempts: 1,
+		Instances: []Instance{{Name: "s", URL: "http://127.0.0.1:4", Role: route.Mixed, Model: "small"}, {Name: "l", URL: "http://127.0.0.1:5", Role: route.Mixed, Model: "large"}},
+		Models:    map[string]Model{"auto": m}}
+}
+
+// A model may be a cascade over two pools; what cannot be one is refused at the
+// start, with the reason.
+func TestCascadeEntries(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "calibration.json")
+	if err := os.WriteFile(bad, []byte(`{"version":1}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pair := []string{"small", "large"}
+	for _, tt := range []struct {
+		m   Model
+		why string
+	}{
+		{Model{Cascade: pair}, ""},
+		{Model{Cascade: pair, Policy: map[string]any{"name": "third", "rate": .3}}, ""},
+		{Model{Cascade: pair, Pool: "large"}, "keep one"},
+		{Model{Cascade: []string{"small"}}, "two pools"},
+		{Model{Cascade: []string{"small", "small"}}, "two pools"},
+		{Model{Cascade: []string{"tiny", "large"}}, `"tiny"`},
+		{Model{Cascade: pair, Policy: map[string]any{"rat": .3}}, "rat"},
+		{Model{Cascade: pair, Policy: map[string]any{"sticky": true}}, "sticky has no effect"},
+		{Model{Cascade: pair, Policy: map[string]any{"privacy": "local-only"}}, "privacy has no effect"},
+		{Model{Cascade: pair, Calibration: bad}, "calibration"},
+		{Model{Pool: "large", Policy: map[string]any{"rate": .3}}, "belong to a cascade"},
+	} {
+		c := cascadeConfig(tt.m)
+		err := c.Validate()
+		if (err == nil) != (tt.why == "") || err != nil && !strings.Contains(err.Error(), tt.why) {
+			t.Errorf("%+v: %v", tt.m, err)
+			continue
+		}
+		if err != nil {
+			continue
+		}
+		models, err := c.gatewayModels()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g := models["auto"]; g.Pool != "large" || g.Named || g.Cascade == nil || g.Cascade.Small() != "small" {
+			t.Errorf("%+v gives %+v", tt.m, g)
+		}
+	}
+}
