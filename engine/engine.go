@@ -49,10 +49,13 @@ type Info struct {
 	MaxBatch        int // most tokens in one step, over all spans
 	KVTokens        int // most tokens in the whole KV cache, over all sequences
 	KVBytesPerToken int
-	Params          int64
-	BOS             Token // put before every prompt; -1 when the model wants none
-	EOS             Token // -1 when the model has none
-	Fingerprint     Fingerprint
+	// SharedKV says that every sequence's attention runs over what all sequences
+	// hold: idle ones cost time.
+	SharedKV    bool
+	Params      int64
+	BOS         Token // put before every prompt; -1 when the model wants none
+	EOS         Token // -1 when the model has none
+	Fingerprint Fingerprint
 }
 
 // Span is one sequence's share of a step: Tokens are appended at positions

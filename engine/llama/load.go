@@ -265,8 +265,8 @@ func (r *Runner) describe(o Options, sum, version string) engine.Info {
 		Name: o.Name, Arch: arch,
 		Layers: int(llama.ModelNLayer(r.model)), Vocab: int(llama.VocabNTokens(r.vocab)),
 		Context: o.Context, MaxSeqs: o.MaxSeqs, MaxBatch: o.MaxBatch, KVTokens: o.KVTokens,
-		Params: int64(llama.ModelNParams(r.model)),
-		BOS:    -1, EOS: engine.Token(llama.VocabEOS(r.vocab)),
+		Params: int64(llama.ModelNParams(r.model)), SharedKV: r.shared,
+		BOS: -1, EOS: engine.Token(llama.VocabEOS(r.vocab)),
 		Fingerprint: engine.Fingerprint{Weights: sum, Runner: "llama.cpp/" + version},
 	}
 	if llama.VocabGetAddBOS(r.vocab) {

@@ -90,6 +90,7 @@ func (l *Loop) admit(n int) {
 		}
 	}
 	l.queue = slices.Delete(l.queue, 0, n)
+	l.lighten()
 }
 
 // trim takes from the spans of admitted requests what they turned out to have in

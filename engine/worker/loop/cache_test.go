@@ -114,6 +114,23 @@ func TestCacheMakesRoom(t *testing.T) {
 	}
 }
 
+// TestSharedBufferStaysLight: where idle sequences cost time, a request finds what
+// it goes on from, and the rest goes when it begins.
+func TestSharedBufferStaysLight(t *testing.T) {
+	r := beginWith(t, runnertest.Options{MaxSeqs: 6, Context: 900, SharedKV: true}, loop.Options{PrefixCache: true})
+	defer r.end(t)
+	for i := range 5 {
+		p := prompt(r.runner, fmt.Sprint(i, strings.Repeat("x", 700)))
+		r.ask(t, loop.Request{Prompt: p, MaxTokens: 2})
+		if _, res := r.ask(t, loop.Request{Prompt: p, MaxTokens: 2}); res.CachedTokens != len(p)-1 {
+			t.Errorf("%d cached", res.CachedTokens)
+		}
+		if n := r.runner.Tokens(); n > 1500 {
+			t.Errorf("%d tokens are held", n)
+		}
+	}
+}
+
 // TestSharedBeginning: requests at the same time take the beginning from one
 // that runs.
 func TestSharedBeginning(t *testing.T) {

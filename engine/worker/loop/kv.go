@@ -15,6 +15,9 @@ const (
 	// to be copied instead of cut: less is mostly an answer that nobody asks for
 	// again.
 	leastTail = 4 * metrics.BlockSize
+	// mostSharedIdle is how many tokens idle sequences may hold while requests run
+	// where they cost these time: about a millisecond per step for hub-cloud.
+	mostSharedIdle = 512
 )
 
 // begin gives an admitted job a sequence, with the longest prefix of its tokens
@@ -50,6 +53,16 @@ func (l *Loop) copyPrefix(j *job, from *kvcache.Entry, n int) {
 		return
 	}
 	j.pos = n
+}
+
+// lighten evicts what would slow the running requests down. Between requests all
+// stays: the next turn of a conversation finds it.
+func (l *Loop) lighten() {
+	for l.info.SharedKV {
+		if _, idle, _ := l.cache.IdleLoad(1); idle <= mostSharedIdle || !l.evict(nil) {
+			return
+		}
+	}
 }
 
 // lookUp finds and counts what the prefix cache has of a job.

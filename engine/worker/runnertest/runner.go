@@ -38,6 +38,8 @@ type Options struct {
 	BeforeStep func([]engine.Span) error
 	// Endless models never choose EOS.
 	Endless bool
+	// SharedKV is told in Info; it changes nothing here.
+	SharedKV bool
 }
 
 // Runner implements engine.Runner and engine.Templater.
@@ -74,7 +76,7 @@ func New(o Options) *Runner {
 // Info implements engine.Runner.
 func (r *Runner) Info() engine.Info {
 	return engine.Info{Name: r.o.Name, Arch: "toy", Layers: 1, Vocab: vocab, Context: r.o.Context, MaxSeqs: r.o.MaxSeqs,
-		MaxBatch: r.o.MaxBatch, KVTokens: r.o.KVTokens, KVBytesPerToken: r.o.KVBytesPerToken, BOS: BOS, EOS: EOS, Params: 1,
+		MaxBatch: r.o.MaxBatch, KVTokens: r.o.KVTokens, KVBytesPerToken: r.o.KVBytesPerToken, BOS: BOS, EOS: EOS, Params: 1, SharedKV: r.o.SharedKV,
 		Fingerprint: engine.Fingerprint{Weights: strings.Repeat("0", 64), Runner: "toy/1", KV: "tokens"}}
 }
 
