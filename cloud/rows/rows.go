@@ -131,7 +131,12 @@ func (e *entry) Settle(rec *tenants.UsageRecord) error {
 	return err
 }
 
-const maxRetry = 5 * time.Second
+const (
+	maxRetry = 5 * time.Second
+	// writers write batches at the same time: while one waits for its commit
+	// the other copies.
+	writers = 2
+)
 
 // Run delivers rows until ctx ends, then what is left for at most
 // Options.Final, and gives the directory up. What it could not deliver is
@@ -166,13 +171,14 @@ func (r *Recorder) Run(ctx context.Context) {
 func (r *Recorder) Flush(ctx context.Context) error {
 	for {
 		asked := time.Now()
-		n, err := r.spool.Drain(ctx, r.o.Batch, r.deliver)
+		n, err := r.spool.Drain(ctx, r.o.Batch, writers, r.deliver)
+		if n > 0 || err == nil {
+			r.delivered(int64(n))
+		}
+		r.report(err != nil, err)
 		if err != nil {
-			r.report(true, err)
 			return err
 		}
-		r.report(false, nil)
-		r.delivered(int64(n))
 		if n == 0 {
 			r.behind.Store(asked.UnixNano())
 			return nil

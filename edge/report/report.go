@@ -115,7 +115,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 // flush sends all rows that wait, batch by batch.
 func (r *Reporter) flush(ctx context.Context) error {
 	for {
-		n, err := r.spool.Drain(ctx, r.opt.Batch, r.deliver)
+		n, err := r.spool.Drain(ctx, r.opt.Batch, 1, r.deliver)
 		if err != nil || n == 0 {
 			return err
 		}

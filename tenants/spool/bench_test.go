@@ -42,7 +42,7 @@ func BenchmarkDrain(b *testing.B) {
 			waiting = 50_000
 			b.StartTimer()
 		}
-		n, err := s.Drain(context.Background(), 500, func(context.Context, []tenants.UsageRecord) error { return nil })
+		n, err := s.Drain(context.Background(), 500, 1, func(context.Context, []tenants.UsageRecord) error { return nil })
 		if err != nil {
 			b.Fatal(err)
 		}

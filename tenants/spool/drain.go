@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/weirhq/weir/tenants"
 )
@@ -15,77 +16,84 @@ type batch struct {
 	from, upTo int64
 	limit      int // of rows, when it was read
 	rows       []tenants.UsageRecord
-	unreadable bool // some were not
+	unreadable bool  // some were not
+	err        error // of its delivery
 }
 
-// Drain delivers the oldest rows that were not delivered, at most limit of
-// them, and returns how many: 0 when nothing waits. If deliver fails, its error
-// is returned and the same rows come again. After a crash the last batch comes
-// again too: the receiver drops attempt ids that it has. While one batch is
-// delivered the next is read.
-func (s *Spool) Drain(ctx context.Context, limit int, deliver func(context.Context, []tenants.UsageRecord) error) (int, error) {
+// Drain delivers the oldest rows that were not delivered, in at most parallel
+// batches at the same time of at most limit rows each, and returns how many: 0
+// when nothing waits. If a delivery fails, its error is returned, and its rows
+// come again with all that follow. After a crash the last batches come again
+// too: the receiver drops attempt ids that it has. While some are delivered the
+// next are read.
+func (s *Spool) Drain(ctx context.Context, limit, parallel int, deliver func(context.Context, []tenants.UsageRecord) error) (int, error) {
 	s.drain.Lock()
 	defer s.drain.Unlock()
-	limit = max(limit, 1)
+	limit, parallel = max(limit, 1), max(parallel, 1)
 	for {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
-		b, err := s.oldest(limit)
-		if b == nil || err != nil {
+		round, err := s.oldest(limit, parallel)
+		if len(round) == 0 || err != nil {
 			return 0, err
 		}
-		if len(b.rows) > 0 {
-			reading := s.readAhead(b)
-			err = deliver(ctx, b.rows)
-			s.ahead = <-reading
-		}
+		reading := make(chan []*batch, 1)
+		go func() {
+			ahead, _ := s.read(round[len(round)-1], limit, parallel) // a failure shows when it is read again
+			reading <- ahead
+		}()
+		deliverAll(ctx, round, deliver)
+		s.ahead = <-reading
+		n, err := s.delivered(round)
 		if err != nil {
 			s.ahead = nil // an outage may be long
-			return 0, err
 		}
-		if err := s.delivered(b); err != nil || len(b.rows) > 0 {
-			return len(b.rows), err
+		if n > 0 || err != nil {
+			return n, err
 		}
 	}
 }
 
-// oldest reads the first rows that were not delivered, where that has not been
-// done ahead.
-func (s *Spool) oldest(limit int) (*batch, error) {
-	seg, from, to, err := s.behind(nil, 0)
-	if seg == nil || err != nil {
+func deliverAll(ctx context.Context, round []*batch, deliver func(context.Context, []tenants.UsageRecord) error) {
+	var wg sync.WaitGroup
+	for _, b := range round {
+		if len(b.rows) > 0 {
+			wg.Go(func() { b.err = deliver(ctx, b.rows) })
+		}
+	}
+	wg.Wait()
+}
+
+// oldest returns the first batches that were not delivered, which may have
+// been read ahead.
+func (s *Spool) oldest(limit, parallel int) ([]*batch, error) {
+	if seg, from, _, err := s.behind(nil); seg == nil || err != nil {
 		return nil, err
+	} else if a := s.ahead; len(a) > 0 && a[0].seg == seg && a[0].from == from && a[0].limit == limit && len(a) <= parallel {
+		return a, nil
 	}
-	if b := s.ahead; b != nil && b.seg == seg && b.from == from && b.limit == limit {
-		return b, nil
-	}
-	b, err := readBatch(seg, from, to, limit)
-	if err != nil {
-		return nil, fmt.Errorf("drain %s: %w", seg.path, err)
-	}
-	return b, nil
+	return s.read(nil, limit, parallel)
 }
 
-// readAhead reads what follows a batch, if anything does. A failure shows when
-// it is read again.
-func (s *Spool) readAhead(b *batch) <-chan *batch {
-	out := make(chan *batch, 1)
-	seg, from, to, err := s.behind(b.seg, b.upTo)
-	if seg == nil || err != nil {
-		out <- nil
-		return out
+// read reads the batches behind one, or the oldest.
+func (s *Spool) read(last *batch, limit, parallel int) (out []*batch, err error) {
+	for len(out) < parallel {
+		seg, from, to, err := s.behind(last)
+		if seg == nil || err != nil {
+			return out, err
+		}
+		if last, err = readBatch(seg, from, to, limit); err != nil {
+			return nil, fmt.Errorf("drain %s: %w", seg.path, err)
+		}
+		out = append(out, last)
 	}
-	go func() {
-		next, _ := readBatch(seg, from, to, b.limit)
-		out <- next
-	}()
-	return out
+	return out, nil
 }
 
-// behind returns the first segment with something not yet looked at, and
-// where, taking the segment done as delivered up to upTo.
-func (s *Spool) behind(done *segment, upTo int64) (seg *segment, from, to int64, err error) {
+// behind returns the first segment with something that was not delivered, and
+// where; of a batch, what lies behind it.
+func (s *Spool) behind(b *batch) (seg *segment, from, to int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -93,8 +101,12 @@ func (s *Spool) behind(done *segment, upTo int64) (seg *segment, from, to int64,
 	}
 	for _, seg := range s.segs {
 		from := seg.drained
-		if seg == done {
-			from = upTo
+		switch {
+		case b == nil || seg.seq > b.seg.seq:
+		case seg == b.seg:
+			from = b.upTo
+		default:
+			continue
 		}
 		if from < seg.end {
 			return seg, from, seg.end, nil
@@ -134,16 +146,24 @@ func readBatch(seg *segment, from, to int64, limit int) (*batch, error) {
 	return b, nil
 }
 
-func (s *Spool) delivered(b *batch) error {
+// delivered marks the batches up to the first whose delivery failed, and
+// returns how many rows they hold, and the failure.
+func (s *Spool) delivered(round []*batch) (n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stats.Pending -= int64(len(b.rows))
-	b.seg.keep = b.seg.keep || b.unreadable
-	if err := b.seg.markDrained(b.upTo); err != nil {
-		return err
+	for _, b := range round {
+		if b.err != nil {
+			return n, b.err
+		}
+		n += len(b.rows)
+		s.stats.Pending -= int64(len(b.rows))
+		b.seg.keep = b.seg.keep || b.unreadable
+		if err := b.seg.markDrained(b.upTo); err != nil {
+			return n, err
+		}
+		if b.seg.finished() {
+			s.wake()
+		}
 	}
-	if b.seg.finished() {
-		s.wake()
-	}
-	return nil
+	return n, nil
 }

@@ -80,8 +80,8 @@ type Spool struct {
 	opts    Options
 	dirLock *os.File
 
-	drain sync.Mutex // held while a batch is delivered
-	ahead *batch     // the one after it, or nil; of drain
+	drain sync.Mutex // held while batches are delivered
+	ahead []*batch   // those after it, read already; of drain
 
 	mu         sync.Mutex
 	closed     bool

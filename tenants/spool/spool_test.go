@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,7 +52,7 @@ func record(i int) *tenants.UsageRecord {
 func drainAll(t testing.TB, s *Spool) (rows []tenants.UsageRecord) {
 	t.Helper()
 	for {
-		n, err := s.Drain(context.Background(), 100, func(_ context.Context, batch []tenants.UsageRecord) error {
+		n, err := s.Drain(context.Background(), 100, 1, func(_ context.Context, batch []tenants.UsageRecord) error {
 			rows = append(rows, batch...)
 			return nil
 		})
@@ -117,17 +119,79 @@ func TestFailedDeliveryComesAgain(t *testing.T) {
 		}
 	}
 	away := errors.New("postgres is away")
-	n, err := s.Drain(context.Background(), 3, func(context.Context, []tenants.UsageRecord) error { return away })
+	n, err := s.Drain(context.Background(), 3, 1, func(context.Context, []tenants.UsageRecord) error { return away })
 	if n != 0 || !errors.Is(err, away) {
 		t.Errorf("Drain = %d, %v", n, err)
 	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	if n, err := s.Drain(over, 0, nil); n != 0 || !errors.Is(err, context.Canceled) {
+	if n, err := s.Drain(over, 0, 0, nil); n != 0 || !errors.Is(err, context.Canceled) {
 		t.Errorf("Drain with a context that is over = %d, %v", n, err)
 	}
 	if rows := drainAll(t, s); len(rows) != 5 {
 		t.Errorf("%d rows after a failure, want 5", len(rows))
+	}
+}
+
+// TestParallelDeliveries: batches go out at the same time, some of them fail,
+// and the process stops in between: only what was taken, with all before it,
+// counts as delivered, and all of it is taken in the end.
+func TestParallelDeliveries(t *testing.T) {
+	const total, limit, parallel = 1000, 7, 3
+	dir := t.TempDir()
+	s := open(t, Options{Dir: dir, SegmentBytes: small})
+	for i := range total {
+		if err := s.Append(record(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	together := make(chan struct{})
+	var arrived atomic.Int32
+	n, err := s.Drain(t.Context(), limit, parallel, func(context.Context, []tenants.UsageRecord) error {
+		if arrived.Add(1) == parallel {
+			close(together)
+		}
+		<-together
+		return nil
+	})
+	if n != parallel*limit || err != nil {
+		t.Fatalf("the first round: %d, %v", n, err)
+	}
+	taken := make(map[string]bool)
+	var mu sync.Mutex
+	away := errors.New("away")
+	rng := rand.New(rand.NewPCG(3, 4))
+	done := n
+	for done < total {
+		n, err := s.Drain(t.Context(), 1+rng.IntN(9), 1+rng.IntN(4), func(_ context.Context, rows []tenants.UsageRecord) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if rng.IntN(4) == 0 {
+				return away
+			}
+			for _, r := range rows {
+				taken[r.AttemptID] = true
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, away) {
+			t.Fatal(err)
+		}
+		for i := done; i < done+n; i++ {
+			if !taken[record(i).AttemptID] {
+				t.Fatalf("row %d counts as delivered, but nobody took it", i)
+			}
+		}
+		done += n
+		if st := s.Stats(); st.Pending != int64(total-done) {
+			t.Fatalf("%d rows wait, want %d", st.Pending, total-done)
+		}
+		if rng.IntN(10) == 0 {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = open(t, Options{Dir: dir, SegmentBytes: small})
+		}
 	}
 }
 
@@ -144,7 +208,7 @@ func TestRestartDeliversWhatWasLeft(t *testing.T) {
 		}
 	}
 	for range 2 { // 200 delivered before the restart
-		if _, err := s.Drain(context.Background(), 100, func(context.Context, []tenants.UsageRecord) error { return nil }); err != nil {
+		if _, err := s.Drain(context.Background(), 100, 1, func(context.Context, []tenants.UsageRecord) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
