@@ -11,7 +11,7 @@ export GOEXPERIMENT ?= $(shell GOEXPERIMENT=simd $(GO) version >/dev/null 2>&1 &
 
 # Packages that compute, or drive other processes, gain nothing from the race
 # detector and are many times slower under it.
-NORACE = weir/(cascade/replay|engine/llama|experts/plan|experts/format|internal/e2e)(/|$$)|weir/experts$$
+NORACE = weir/(cascade/replay|engine/llama|engine/moe/evaluate|experts/plan|experts/format|internal/e2e)(/|$$)|weir/experts$$
 
 .PHONY: up test soak lint bench build engine setup setup-test fmt
 

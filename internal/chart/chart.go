@@ -142,7 +142,11 @@ func (s Series) draw(b *bytes.Buffer, x, y axis, colour string, i int) {
 			fmt.Fprintf(b, `<path d="M%.1f %.1f V%.1f"/>`, x.at(p.X), y.at(p.Low), y.at(p.High))
 		}
 		if p.Label != "" {
-			fmt.Fprintf(b, `<text stroke="none" x="%.1f" y="%.1f">%s</text>`, x.at(p.X)+6, y.at(p.Y)-6, html.EscapeString(p.Label))
+			at, anchor := x.at(p.X)+6, "start"
+			if at > width-right-96 { // a word may not fit on that side
+				at, anchor = at-12, "end"
+			}
+			fmt.Fprintf(b, `<text stroke="none" x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, at, y.at(p.Y)-6, anchor, html.EscapeString(p.Label))
 		}
 	}
 	if s.Name != "" {

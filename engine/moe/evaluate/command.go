@@ -1,11 +1,14 @@
 package evaluate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -127,7 +130,7 @@ func runRouting(ctx context.Context, env cli.Env, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(env.Stdout, "%-25s accuracy   points (95 %%)            shards  experts  moved\n", "setting")
+	fmt.Fprintf(env.Stdout, "%-29s accuracy   points (95 %%)            shards  experts  moved\n", "setting")
 	rows, err := Routing(ctx, dir, Every(examples, *every, ""), settings, func(r Routed) { printRouted(env.Stdout, r) })
 	if err != nil || *svg == "" {
 		return err
@@ -151,16 +154,32 @@ func experiment(cacheDir string, fit bool) ([]models.Example, []Setting, error) 
 }
 
 func printRouted(w io.Writer, r Routed) {
-	fmt.Fprintf(w, "%-25s  %5.1f %%   %+6.2f (%+6.2f to %+6.2f)  %6.3f   %6.3f  %4.1f %%\n",
-		r.Name, 100*r.Accuracy, r.Points, r.Low, r.High, r.Imbalance, r.Experts, 100*r.Distortion)
+	fmt.Fprintf(w, "%-29s  %5.1f %%   %+6.2f (%+6.2f to %+6.2f)  %6.3f   %6.3f  %4.1f %%\n",
+		strings.TrimSpace(r.Group+" "+r.Name), 100*r.Accuracy, r.Points, r.Low, r.High, r.Imbalance, r.Experts, 100*r.Distortion)
 }
 
-// RoutingChart draws accuracy against the imbalance of experts.
+// drawn is the loss in points beyond which a setting is not drawn: nobody wants
+// it, and it would flatten the rest.
+const drawn = 3
+
+// RoutingChart draws accuracy against the imbalance of shards.
 func RoutingChart(rows []Routed) chart.Chart {
-	c := chart.Chart{Title: "What routing costs and buys, hub-cloud, held-out prompts", X: "imbalance of shards without replicas", Y: "accuracy, %"}
+	c := chart.Chart{Title: fmt.Sprintf("Routing, hub-cloud: settings that lose at most %d points", drawn), X: "imbalance of shards without replicas", Y: "accuracy, %"}
+	at := map[string]int{}
 	for _, r := range rows {
+		if r.Points < -drawn {
+			continue
+		}
+		if _, ok := at[r.Group]; !ok {
+			at[r.Group] = len(c.Series)
+			c.Series = append(c.Series, chart.Series{Name: r.Group})
+		}
 		a := 100 * r.Accuracy
-		c.Series = append(c.Series, chart.Series{Points: []chart.Point{{X: r.Imbalance, Y: a, Low: a + r.Low - r.Points, High: a + r.High - r.Points, Label: r.Name}}})
+		s := &c.Series[at[r.Group]]
+		s.Points = append(s.Points, chart.Point{X: r.Imbalance, Y: a, Low: a + r.Low - r.Points, High: a + r.High - r.Points, Label: r.Name})
+	}
+	for _, s := range c.Series {
+		slices.SortFunc(s.Points, func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) })
 	}
 	return c
 }

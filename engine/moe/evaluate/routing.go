@@ -62,8 +62,8 @@ func Calibrate(scores [][][]float32, start gate.Params, budget float64) ([]gate.
 
 // Setting is one way to route, for a row of Routing's table.
 type Setting struct {
-	Name string
-	Gate []gate.Params // nil: as the model chooses
+	Group, Name string        // the picture joins a group's settings by a line
+	Gate        []gate.Params // nil: as the model chooses
 }
 
 // Routed is what a setting did on all examples. Points are relative to the
@@ -91,7 +91,7 @@ func Routing(ctx context.Context, cacheDir string, examples []models.Example, se
 		}
 		r, err := route(cacheDir, examples, s)
 		if err != nil {
-			return out, fmt.Errorf("%s: %w", s.Name, err)
+			return out, fmt.Errorf("%s %s: %w", s.Group, s.Name, err)
 		}
 		base := r
 		if len(out) > 0 {

@@ -12,8 +12,8 @@ import (
 var Recommended = gate.Params{EpsHigh: 0.4, Tau: 0.7, Pool: 4}
 
 // same is a setting that all layers share.
-func same(name string, eps, tau float32) Setting {
-	return Setting{name, []gate.Params{{EpsHigh: eps, Tau: tau, Pool: Recommended.Pool}}}
+func same(group, name string, eps, tau float32) Setting {
+	return Setting{group, name, []gate.Params{{EpsHigh: eps, Tau: tau, Pool: Recommended.Pool}}}
 }
 
 // Fit is the grid over which Recommended was chosen, on calibration prompts.
@@ -21,7 +21,7 @@ func Fit() []Setting {
 	out := []Setting{{Name: "off"}}
 	for _, eps := range []float32{0.6, 0.5, 0.4, 0.3} {
 		for _, tau := range []float32{0.9, 0.7} {
-			out = append(out, same(fmt.Sprintf("below mass %.1f, tau %.1f", eps, tau), eps, tau))
+			out = append(out, same(fmt.Sprintf("below mass %.1f, tau", eps), fmt.Sprintf("%.1f", tau), eps, tau))
 		}
 	}
 	return out
@@ -35,12 +35,12 @@ func Settings(cacheDir string) ([]Setting, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := []Setting{{Name: "off"}, {"recommended", []gate.Params{Recommended}}}
+	out := []Setting{{Name: "off"}, {"tau", "0.7, recommended", []gate.Params{Recommended}}}
 	for _, tau := range []float32{0.9, 0.5, 0.3} {
-		out = append(out, same(fmt.Sprintf("tau %.1f", tau), Recommended.EpsHigh, tau))
+		out = append(out, same("tau", fmt.Sprintf("%.1f", tau), Recommended.EpsHigh, tau))
 	}
 	for _, eps := range []float32{0.5, 0.6} {
-		out = append(out, same(fmt.Sprintf("below mass %.1f", eps), eps, Recommended.Tau))
+		out = append(out, same("tau 0.7, below mass", fmt.Sprintf("%.1f", eps), eps, Recommended.Tau))
 	}
 	for _, b := range []struct {
 		eps    float32
@@ -50,7 +50,7 @@ func Settings(cacheDir string) ([]Setting, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, Setting{fmt.Sprintf("budget %.1f %%, below %.1f", 100*b.budget, b.eps), g})
+		out = append(out, Setting{fmt.Sprintf("below mass %.1f, budget", b.eps), fmt.Sprintf("%.1f %%", 100*b.budget), g})
 	}
 	return out, nil
 }
