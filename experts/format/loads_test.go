@@ -178,6 +178,23 @@ func TestBadTorch(t *testing.T) {
 	}
 }
 
+// A hundred thousand records of one large storage are summed without reading
+// it as often.
+func TestRecordsShareAStorage(t *testing.T) {
+	one := tensorPickle(4, 0, 2, 2, 2, 1)
+	tensor := one[strings.Index(one, "ctorch._utils") : len(one)-len("u.")]
+	str := func(s string) string { return "X" + string([]byte{byte(len(s)), 0, 0, 0}) + s }
+	const n = 100_000
+	pickle := "\x80\x02}(" + str("last_physical_to_logical_map") + tensor + "q\x01" + str("records") +
+		"](}" + str("global_physical_count") + "h\x01sq\x02" + strings.Repeat("h\x02", n-1) + "eu."
+	large := make([]byte, 16<<20)
+	large[4], large[8] = 1, 1 // the map, and the counts, are 0 1 / 1 0
+	l, err := ParseLoads(torchZip(pickle, map[string][]byte{"0": large}, zip.Store))
+	if err != nil || !equalCounts(l.Counts, [][]float64{{0, n}, {0, n}}) {
+		t.Errorf("%v %v", l.Counts, err)
+	}
+}
+
 func TestHalf(t *testing.T) {
 	for bits, want := range map[uint16]float64{0: 0, 0x3c00: 1, 0xc000: -2, 0x0001: 0x1p-24, 0x7bff: 65504} {
 		if got := half(bits); got != want {

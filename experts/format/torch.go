@@ -5,7 +5,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"io"
+	"hash/crc32"
 	"math"
 	"path"
 
@@ -17,8 +17,11 @@ func isZip(data []byte) bool { return bytes.HasPrefix(data, []byte("PK\x03\x04")
 
 // torchFile is a zip with <root>/data.pkl and <root>/data/<key> storages.
 type torchFile struct {
+	data  []byte
 	files map[string]*zip.File
 	root  string
+	read  map[string][]byte // members that were looked at, parts of data
+	left  int               // bytes that members not yet looked at may have
 }
 
 func openTorch(data []byte) (*torchFile, any, error) {
@@ -26,45 +29,54 @@ func openTorch(data []byte) (*torchFile, any, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: not a torch file: %w", ErrFormat, err)
 	}
-	t := &torchFile{files: map[string]*zip.File{}}
+	t := &torchFile{data: data, files: map[string]*zip.File{}, read: map[string][]byte{}, left: len(data)}
 	for _, f := range z.File {
 		if path.Base(f.Name) == "data.pkl" && t.root == "" {
 			t.root = path.Dir(f.Name)
 		}
 		t.files[f.Name] = f
 	}
-	pickle, err := t.read("data.pkl", maxPickle)
+	pickle, err := t.member("data.pkl", maxPickle)
 	if err != nil {
 		return nil, nil, err
 	}
-	if order, err := t.read("byteorder", 16); err == nil && string(order) != "little" {
+	if order, err := t.member("byteorder", 16); err == nil && string(order) != "little" {
 		return nil, nil, fmt.Errorf("%w: torch file is not little endian", ErrFormat)
 	}
 	v, err := unpickle(pickle)
 	return t, v, err
 }
 
-// read returns a member of at most limit bytes. torch stores members without
-// compression; anything else is refused, so a member is never larger than the
-// file.
-func (t *torchFile) read(name string, limit uint64) ([]byte, error) {
-	f := t.files[path.Join(t.root, name)]
+// member returns a member of at most limit bytes, as a part of the file. torch
+// stores members without compression; anything else is refused. Each is checked
+// once, and all together are no larger than the file: neither records that
+// share a storage nor members that overlap make the work grow.
+func (t *torchFile) member(name string, limit uint64) ([]byte, error) {
+	name = path.Join(t.root, name)
+	if raw, ok := t.read[name]; ok {
+		return raw, nil
+	}
+	f := t.files[name]
 	if f == nil {
 		return nil, fmt.Errorf("%w: torch file has no %.80s", ErrFormat, name)
 	}
 	if f.Method != zip.Store || f.UncompressedSize64 > limit {
 		return nil, fmt.Errorf("%w: torch member %.80s is compressed or larger than %d bytes", ErrFormat, name, limit)
 	}
-	r, err := f.Open()
+	at, err := f.DataOffset()
 	if err != nil {
 		return nil, fmt.Errorf("%w: torch member %.80s: %w", ErrFormat, name, err)
 	}
-	defer r.Close()
-	data, err := io.ReadAll(io.LimitReader(r, int64(limit)))
-	if err != nil {
-		return nil, fmt.Errorf("%w: torch member %.80s: %w", ErrFormat, name, err)
+	size := int(f.UncompressedSize64)
+	if t.left -= size; t.left < 0 || at < 0 || at > int64(len(t.data)-size) {
+		return nil, fmt.Errorf("%w: torch member %.80s overlaps others or the end of the file", ErrFormat, name)
 	}
-	return data, nil
+	raw := t.data[at : int(at)+size : int(at)+size]
+	if f.CRC32 != 0 && crc32.ChecksumIEEE(raw) != f.CRC32 { // torch can leave it out
+		return nil, fmt.Errorf("%w: torch member %.80s is damaged: wrong checksum", ErrFormat, name)
+	}
+	t.read[name] = raw
+	return raw, nil
 }
 
 // elementSize is the bytes per element of a storage.
@@ -80,7 +92,7 @@ func (t *torchFile) array(v any) (array, error) {
 	if !ok {
 		return array{}, fmt.Errorf("%w: not a tensor", ErrFormat)
 	}
-	raw, err := t.read("data/"+x.storage.key, MaxFile)
+	raw, err := t.member("data/"+x.storage.key, MaxFile)
 	if err != nil {
 		return array{}, err
 	}
