@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirhq/weir/cloud/gateway"
+	"github.com/weirhq/weir/engine/worker"
+	"github.com/weirhq/weir/internal/cli"
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/pki"
 	"github.com/weirhq/weir/internal/telemetry"
@@ -29,7 +32,14 @@ import (
 	"github.com/weirhq/weir/tenants"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(leakTest{m}) }
+// TestMain lets this binary stand for the weir binary, as a worker.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "worker" {
+		env := cli.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
+		os.Exit(cli.Main(context.Background(), env, []cli.Command{worker.Command()}, os.Args[1:]))
+	}
+	goleak.VerifyTestMain(leakTest{m})
+}
 
 // leakTest looks for leaks after testpg has taken its cluster down.
 type leakTest struct{ m *testing.M }
@@ -125,7 +135,7 @@ func startCloud(t *testing.T, engine http.Handler, adjust func(*Config)) *cloudR
 	go func() { done <- r.run(ctx) }()
 	r.stop = sync.OnceValue(func() error { cancel(); return <-done })
 	t.Cleanup(func() { _ = r.stop() })
-	await(t, "instance ready", func() bool { return r.health().Ready == 1 })
+	await(t, "instance ready", func() bool { return r.health().Ready == len(conf.Instances) })
 	return r
 }
 

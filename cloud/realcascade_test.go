@@ -1,0 +1,147 @@
+package cloud
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/engine/llama"
+	"github.com/weirhq/weir/engine/models"
+	"github.com/weirhq/weir/internal/contract"
+)
+
+// startWorker runs a real worker with a bundled model in its own process.
+func startWorker(t *testing.T, lib, model string) (url string) {
+	t.Helper()
+	addr := freePorts(t, 1)[0]
+	cmd := exec.Command(os.Args[0], "worker", "--model", model, "--role", "mixed", "--listen", addr, "--name", model, "--threads", "1", "--lib", lib, "--max-seqs", "2")
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait() // its own log says how it ended
+		if t.Failed() {
+			t.Log(out.String())
+		}
+	})
+	tr := &http.Transport{DisableKeepAlives: true}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		resp, err := (&http.Client{Transport: tr}).Get("http://" + addr + "/health")
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return "http://" + addr
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("worker of %s is not ready: %v\n%s", model, err, out.String())
+		}
+	}
+}
+
+// The edge's model as the cloud's small pool, the cloud's as its large one: real
+// workers behind a real gateway answer as an edge node with its cloud does.
+func TestCascadeOfRealModels(t *testing.T) {
+	lib, err := llama.FindLibrary("", os.Getenv)
+	if err != nil {
+		if lib, err = filepath.Abs("../lib"); err == nil {
+			_, err = os.Stat(filepath.Join(lib, "libllama.so"))
+		}
+	}
+	if err != nil {
+		t.Skip("no inference library: run 'make engine'")
+	}
+	small, large := startWorker(t, lib, "hub-edge"), startWorker(t, lib, "hub-cloud")
+	r := startCloud(t, http.NotFoundHandler(), func(c *Config) {
+		c.Instances = []Instance{{Name: "s", URL: small, Role: "mixed", Model: "hub-edge"}, {Name: "l", URL: large, Role: "mixed", Model: "hub-cloud"}}
+		c.Models = map[string]Model{"auto": {Cascade: []string{"hub-edge", "hub-cloud"}}, "hub-cloud": {Pool: "hub-cloud"}}
+		c.FirstByteTimeout, c.StallTimeout, c.AnswerTimeout = time.Minute, time.Minute, time.Minute
+	})
+	examples, err := models.Calibration()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 60
+	if os.Getenv("WEIR_SOAK") != "" {
+		n = 600
+	}
+	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
+	right, by := 0, map[string]int{}
+	for i := range n {
+		e := examples[i*len(examples)/n]
+		text, w := r.askReal(t, e.Prompt, i%2 == 1)
+		if w.Tier != cascade.TierCloud || w.Confidence == nil || (w.Model == "hub-edge") != (w.Reason == cascade.ReasonConfident) {
+			t.Errorf("%q: %+v", e.Prompt, w)
+		}
+		if want := map[string]int{"hub-edge": 1, "hub-cloud": 2}[w.Model]; w.Attempts != want {
+			t.Errorf("%s after %d attempts", w.Model, w.Attempts)
+		}
+		by[w.Model]++
+		if strings.TrimSpace(text) == strings.TrimSpace(e.Answer) {
+			right++
+		}
+	}
+	rows := map[string][]string{}
+	for _, row := range r.plane.ledger() {
+		rows[row.OperationID] = append(rows[row.OperationID], row.Model+" "+string(row.Outcome))
+	}
+	for op, got := range rows {
+		if s := strings.Join(got, ", "); s != "hub-edge ok" && s != "hub-edge escalated, hub-cloud ok" {
+			t.Errorf("rows of %s: %s", op, s)
+		}
+	}
+	if len(rows) != n {
+		t.Errorf("%d operations in the ledger, want %d", len(rows), n)
+	}
+	t.Logf("%d prompts: %d right, %v", n, right, by)
+	if right < n*88/100 || by["hub-cloud"] < n*12/100 || by["hub-cloud"] > n*50/100 {
+		t.Errorf("%d of %d are right, %v", right, n, by)
+	}
+}
+
+// askReal asks auto and returns the text and the weir object.
+func (r *cloudRig) askReal(t *testing.T, prompt string, stream bool) (text string, w contract.Result) {
+	t.Helper()
+	resp, body := send(t, http.DefaultTransport, "http://"+r.servers.socks.plain.Addr().String()+"/v1/chat/completions", r.key,
+		fmt.Sprintf(`{"model":"auto","temperature":0,"stream":%v,"messages":[{"role":"user","content":%q}]}`, stream, prompt))
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("%d %s", resp.StatusCode, body)
+	}
+	pieces := []string{body}
+	if stream {
+		pieces = nil
+		for line := range strings.Lines(body) {
+			if data, ok := strings.CutPrefix(strings.TrimSpace(line), "data: "); ok && data != "[DONE]" {
+				pieces = append(pieces, data)
+			}
+		}
+	}
+	for _, p := range pieces {
+		var a struct {
+			Choices []struct {
+				Message, Delta struct{ Content string }
+			}
+			Weir *contract.Result
+		}
+		if err := json.Unmarshal([]byte(p), &a); err != nil {
+			t.Fatalf("%v: %s", err, p)
+		}
+		for _, c := range a.Choices {
+			text += c.Message.Content + c.Delta.Content
+		}
+		if a.Weir != nil {
+			w = *a.Weir
+		}
+	}
+	return text, w
+}
