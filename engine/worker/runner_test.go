@@ -2,10 +2,12 @@ package worker
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/weirhq/weir/engine/moe"
 	"github.com/weirhq/weir/experts/load"
+	"github.com/weirhq/weir/internal/config"
 )
 
 func TestChoose(t *testing.T) {
@@ -59,5 +61,28 @@ func TestExpertsConfig(t *testing.T) {
 	}
 	if g := e.gate(); len(g) != 1 || g[0].Tau != 0.6 || (&Experts{}).gate() != nil {
 		t.Errorf("gate is %+v", g)
+	}
+}
+
+// TestExpertsFile reads key experts from a configuration file.
+func TestExpertsFile(t *testing.T) {
+	for text, want := range map[string]string{
+		"experts: {shards: 4, slots: 6, window: 5000, start: 1.2, moves: 4, routing: [{eps_high: 0.4, tau: 0.7, pool: 4}]}": "",
+		"experts: {fixed: true}":               "",
+		"experts: {shard: 4}":                  "shard",
+		"experts: {shards: many}":              "many",
+		"experts: {shards: -1}":                "negative",
+		"experts: {start: 0.9}":                "above 1",
+		"experts: {routing: {eps_high: 0.4}}":  "map",
+		"experts: {routing: [{epshigh: 0.4}]}": "epshigh",
+	} {
+		c := Config{Model: "hub-cloud", Role: "mixed", Runner: "auto", Listen: "127.0.0.1:0", MaxSeqs: 1, MaxBatch: 1}
+		err := config.Decode([]byte("worker: {"+text+"}"), "worker", &c)
+		if err == nil {
+			err = c.Experts.validate()
+		}
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
