@@ -117,24 +117,43 @@ type Plan struct {
 	Hidden int   // hidden layers of the model, 0 means as many as rows
 }
 
-// Rows is the placement with one row per row of the loads, which may have
-// dense layers that the file leaves out; those rows are trivial.
+// Rows is the placement with one row per row of the loads. A plan has all of
+// those rows, or only the MoE layers (dense rows are then trivial), or all hidden
+// layers of a model of which the loads have some.
 func (p Plan) Rows(l Loads) (plan.Placement, error) {
-	out := p.Placement
+	have := p.Placement.Layers
 	if p.Experts > l.Counts.Experts() {
-		return out, fmt.Errorf("%w: plan names expert %d, the loads have %d experts", ErrFormat, p.Experts-1, l.Counts.Experts())
+		return p.Placement, fmt.Errorf("%w: plan names expert %d, the loads have %d experts", ErrFormat, p.Experts-1, l.Counts.Experts())
 	}
-	out.Experts = l.Counts.Experts()
-	if len(p.Placement.Layers) != len(l.Counts) {
-		moe := l.Counts.MoE()
-		if len(p.Placement.Layers) != len(moe) {
-			return out, fmt.Errorf("%w: plan has %d layers, the loads have %d of which %d are MoE",
-				ErrFormat, len(p.Placement.Layers), len(l.Counts), len(moe))
-		}
-		out = plan.Trivial(len(l.Counts), out.Experts, out.Fleet)
+	out := plan.Trivial(len(l.Counts), l.Counts.Experts(), p.Fleet)
+	moe := l.Counts.MoE()
+	switch {
+	case len(have) == len(l.Counts):
+		copy(out.Layers, have)
+	case len(have) == len(moe):
 		for i, r := range moe {
-			out.Layers[r] = p.Placement.Layers[i]
+			out.Layers[r] = have[i]
+		}
+	case p.Layers == nil && l.Layers != nil && l.Layers[len(l.Layers)-1] < len(have):
+		for r, layer := range l.Layers {
+			out.Layers[r] = have[layer]
+		}
+	default:
+		return out, fmt.Errorf("%w: plan has %d layers, the loads have %d of which %d are MoE", ErrFormat, len(have), len(l.Counts), len(moe))
+	}
+	return out, p.sameLayers(l, moe)
+}
+
+// sameLayers checks the numbers of the layers where both files have them.
+func (p Plan) sameLayers(l Loads, moe []int) error {
+	for i, layer := range p.Layers {
+		r := i
+		if len(p.Layers) == len(moe) {
+			r = moe[i]
+		}
+		if layer != l.Layer(r) {
+			return fmt.Errorf("%w: plan has layer %d where the loads have layer %d", ErrFormat, layer, l.Layer(r))
 		}
 	}
-	return out, nil
+	return nil
 }

@@ -121,6 +121,7 @@ func TestBadPlans(t *testing.T) {
 		"ascend devices":  `{"moe_layer_count": 1, "layer_list": [{"layer_id":0,"device_count":2,"device_list":[{"device_id":0,"device_expert":[0]}]}]}`,
 		"ascend order":    `{"moe_layer_count": 1, "layer_list": [{"layer_id":0,"device_count":1,"device_list":[{"device_id":3,"device_expert":[0]}]}]}`,
 		"trtllm slots":    "num_slots: 3\ninitial_global_assignments:\n  0: [0, 1]\n",
+		"trtllm layer":    "num_slots: 2\ninitial_global_assignments:\n  -1: [0, 1]\n",
 		"trtllm nothing":  "num_slots: 3\n",
 		"trtllm expert":   "num_slots: 2\ninitial_global_assignments:\n  0: [0, -1]\n",
 		"not yaml":        "a: [",
@@ -135,6 +136,15 @@ func TestBadPlans(t *testing.T) {
 	}
 	if _, err := small.Rows(Loads{Counts: load.Counts{{1, 1, 1}}}); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "3 layers") {
 		t.Errorf("3 layers for loads of 1: %v", err)
+	}
+	// Loads of layers 1 and 2 of a model with three.
+	some := Loads{Counts: load.Counts{{1, 2, 3}, {3, 2, 1}}, Layers: []int{1, 2}}
+	if rows, err := small.Rows(some); err != nil || !reflect.DeepEqual(rows.Layers, small.Placement.Layers[1:]) {
+		t.Errorf("two of three layers: %+v, %v", rows.Layers, err)
+	}
+	small.Placement.Layers, small.Layers = small.Placement.Layers[1:], []int{1, 4}
+	if _, err := small.Rows(some); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "layer 4") {
+		t.Errorf("layers 1 and 4 for loads of 1 and 2: %v", err)
 	}
 }
 

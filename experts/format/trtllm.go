@@ -156,6 +156,9 @@ func parseTRTLLMPlan(data []byte, devices int) (Plan, error) {
 	}
 	p := Plan{Layers: slices.Sorted(maps.Keys(c.Initial))}
 	for _, l := range p.Layers {
+		if l < 0 {
+			return Plan{}, fmt.Errorf("%w: layer %d", ErrFormat, l)
+		}
 		if len(c.Initial[l]) != c.Slots {
 			return Plan{}, fmt.Errorf("%w: layer %d has %d slots, num_slots is %d", ErrFormat, l, len(c.Initial[l]), c.Slots)
 		}
