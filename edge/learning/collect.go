@@ -10,7 +10,7 @@ import (
 
 // counts are totals since the start.
 type counts struct {
-	escalated, shadowed, lost           atomic.Uint64 // labels
+	escalated, shadowed, lost, skipped  atomic.Uint64 // labels
 	labelled, failed, dropped, excluded atomic.Uint64 // shadow calls
 }
 
@@ -48,7 +48,7 @@ var (
 	descQuality   = desc("cloud_quality", "Learned probability that the cloud is right.", "class")
 	descHelps     = desc("escalation_helps", "Share of answers on which escalation would help.", "class")
 	descGrade     = desc("signal_grade", "1 for the grade of the class's signal: usable, weak, unusable or unknown.", "class", "grade")
-	descLabels    = desc("labels_total", "Labels learned from, by where they came from; lost: the log had no room.", "source")
+	descLabels    = desc("labels_total", "Labels learned from, by where they came from; lost: the log had no room, skipped: kept answers had no chance of one.", "source")
 	descShadows   = desc("shadow_calls_total", "Kept answers by what became of their shadow label; excluded: the limits or the share forbade it.", "outcome")
 	descSpent     = desc("shadow_spent_nanousd", "Spent today (UTC) on shadow labels.")
 )
@@ -71,6 +71,7 @@ func (l *Learner) Collect(out chan<- prometheus.Metric) {
 	count(descLabels, l.counts.escalated.Load(), "escalated")
 	count(descLabels, l.counts.shadowed.Load(), "shadow")
 	count(descLabels, l.counts.lost.Load(), "lost")
+	count(descLabels, l.counts.skipped.Load(), "skipped")
 	count(descShadows, l.counts.labelled.Load(), "labelled")
 	count(descShadows, l.counts.failed.Load(), "failed")
 	count(descShadows, l.counts.dropped.Load(), "dropped")

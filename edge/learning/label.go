@@ -10,9 +10,15 @@ import (
 // kindAgreement is the only kind of label that a node makes by itself.
 const kindAgreement = "agreement"
 
-// Escalated learns from an answer that the cloud gave instead of the edge: its
-// label was certain to be seen.
-func (l *Learner) Escalated(p Pair, cloud Answer) {
+// Escalated learns from an answer that the cloud gave instead of the edge, for at
+// most bound: its label was certain to be seen. While kept answers have no chance
+// of a label, because the limits are used up, it learns nothing: the doubtful ones
+// alone would mislead. Where there is no limit to wait for, they are all there is.
+func (l *Learner) Escalated(p Pair, cloud Answer, bound int64) {
+	if l.View(p.Cell).Calibrated && l.opt.Shadow.PerHour > 0 && !l.open(bound) {
+		l.counts.skipped.Add(1)
+		return
+	}
 	p.Propensity = learn.Propensity(true, 0)
 	l.label(p, cloud, false)
 }

@@ -110,7 +110,7 @@ func (f *fixture) serve(n int, rng *rand.Rand) {
 		f.async.Log(journal.Record{Kind: journal.KindDecision, UnixNS: noon.UnixNano(), Request: op, Cell: "chat", Model: "fp", Judged: true, Features: p.Features})
 		switch {
 		case x < 1:
-			f.Escalated(p, Answer{Text: "Right."})
+			f.Escalated(p, Answer{Text: "Right."}, 0)
 		case rng.Float64() < .1:
 			p.Propensity = .1
 			f.label(p, Answer{Text: "right", CostNano: 5}, true)
@@ -231,6 +231,10 @@ func TestDraw(t *testing.T) {
 	}
 	if p, yes := f.Draw("op", "chat", &all, 200); p != 0 || yes {
 		t.Errorf("200 beside a promise of 900: %v %v", p, yes)
+	}
+	f.Escalated(Pair{Cell: "chat"}, Answer{Text: "a"}, 200)
+	if n := f.counts.skipped.Load(); n != 1 {
+		t.Error("doubtful answers teach while kept ones cannot")
 	}
 	f.shadows.release(900)
 	for i := 0; ; i++ {

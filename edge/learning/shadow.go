@@ -137,16 +137,20 @@ func (l *Learner) Draw(operation, cell string, share *float64, bound int64) (pro
 	if share != nil {
 		propensity = *share
 	}
-	now := l.opt.Now()
-	l.shadows.mu.Lock()
-	l.shadows.turn(now)
-	open := l.shadows.fits(bound, now)
-	l.shadows.mu.Unlock()
-	if propensity <= 0 || !open {
+	if propensity <= 0 || !l.open(bound) {
 		l.counts.shadow("excluded")
 		return 0, false
 	}
-	return propensity, uniform(operation) < propensity && l.shadows.take(bound, now)
+	return propensity, uniform(operation) < propensity && l.shadows.take(bound, l.opt.Now())
+}
+
+// open reports whether the limits hold another call now.
+func (l *Learner) open(bound int64) bool {
+	s, now := &l.shadows, l.opt.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turn(now)
+	return s.fits(bound, now)
 }
 
 // uniform maps an operation to [0, 1): the same one always to the same number,

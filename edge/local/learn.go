@@ -30,7 +30,7 @@ type Learner interface {
 	// Shadow asks the cloud in the background.
 	Shadow(p learning.Pair, bound int64, ask learning.Ask)
 	// Escalated compares the edge's draft with the answer that the client got.
-	Escalated(p learning.Pair, cloud learning.Answer)
+	Escalated(p learning.Pair, cloud learning.Answer, bound int64)
 }
 
 // fixed is the Learner of a node that learns nothing.
@@ -48,7 +48,7 @@ func newFixed(cal *cascade.Calibration) fixed {
 func (f fixed) View(string) *learn.View                            { return f.view }
 func (fixed) Draw(string, string, *float64, int64) (float64, bool) { return 0, false }
 func (fixed) Shadow(learning.Pair, int64, learning.Ask)            {}
-func (fixed) Escalated(learning.Pair, learning.Answer)             {}
+func (fixed) Escalated(learning.Pair, learning.Answer, int64)      {}
 
 // calibration returns how answers of the call's class are judged now; nil where
 // that rests on no labels, or belongs to another model than the one that runs, or
@@ -106,7 +106,9 @@ func (s *Server) lesson(c *call, r *journal.Record) (teach func()) {
 			return func() {}
 		}
 		r.Propensity = learn.Propensity(true, 0)
-		return func() { s.opt.Learner.Escalated(p, learning.Answer{Text: string(c.heard), Took: c.cloudTime}) }
+		return func() {
+			s.opt.Learner.Escalated(p, learning.Answer{Text: string(c.heard), Took: c.cloudTime}, c.node.CloudCost)
+		}
 	}
 	if !s.explorable(c) {
 		return func() {}

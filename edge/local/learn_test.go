@@ -53,7 +53,7 @@ func (p *pupil) Shadow(pair learning.Pair, _ int64, ask learning.Ask) {
 	p.shadowed, p.answers, p.failed = append(p.shadowed, pair), append(p.answers, a), append(p.failed, err)
 }
 
-func (p *pupil) Escalated(pair learning.Pair, a learning.Answer) {
+func (p *pupil) Escalated(pair learning.Pair, a learning.Answer, _ int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.escalated, p.heard = append(p.escalated, pair), append(p.heard, a.Text)
