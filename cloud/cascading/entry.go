@@ -41,7 +41,7 @@ func New(small string, set policy.Settings, cal cascade.Calibration) (*Entry, er
 		key string
 	}{
 		{set.Mode != "", "mode"}, {set.Privacy != "", "privacy"}, {set.Budget != nil, "budget"}, {set.Risk != nil, "risk"}, {set.Shadow != nil, "shadow"},
-		{set.Hedge, "hedge"}, {set.Window != nil, "window"}, {set.Handoff != "", "handoff"}, {set.Sticky, "sticky"},
+		{set.Hedge, "hedge"}, {set.SkipEdge, "skip_edge"}, {set.Checks != nil, "validate"}, {set.Window != nil, "window"}, {set.Handoff != "", "handoff"}, {set.Sticky, "sticky"},
 	} {
 		if bad.set {
 			return nil, fmt.Errorf("%w: %s has no effect on a cascade in the cloud: use name and one of threshold, rate and value", policy.ErrSettings, bad.key)

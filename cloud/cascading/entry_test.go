@@ -91,7 +91,7 @@ func TestRateIsHeld(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	for _, spec := range []string{`{"mode":"auto"}`, `{"privacy":"any"}`, `{"budget":{"per_day_nano":1,"right_nano":1}}`,
-		`{"risk":{"alpha":0.1,"delta":0.1,"max_rate":1}}`, `{"shadow":0.1}`, `{"hedge":true}`, `{"window":{}}`, `{"handoff":"finish"}`, `{"sticky":true}`} {
+		`{"risk":{"alpha":0.1,"delta":0.1,"max_rate":1}}`, `{"shadow":0.1}`, `{"hedge":true}`, `{"window":{}}`, `{"handoff":"finish"}`, `{"sticky":true}`, `{"skip_edge":true}`, `{"validate":{"refusals":true}}`} {
 		set, err := policy.Parse([]byte(spec))
 		if err != nil {
 			t.Fatal(err)
