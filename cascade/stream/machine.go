@@ -28,6 +28,11 @@ const (
 	AskAppend       // the original messages; the answer follows the edge's
 )
 
+// String names the request, as metrics do.
+func (a Ask) String() string {
+	return [...]string{"none", "restart", "continue", "append"}[min(a, AskAppend)]
+}
+
 // Output is what to do after an event.
 type Output struct {
 	Flush     bool // show what is held back; later text passes

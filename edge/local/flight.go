@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/weirhq/weir/cascade"
@@ -341,6 +342,7 @@ func (f *flight) handOver(r *cloudReply) error {
 	f.asked = nil
 	out := f.m.CloudBegin()
 	f.record(tenants.OutcomeEscalated, out.Reason)
+	f.s.metrics.handovers.WithLabelValues(kind.String(), strconv.FormatBool(f.sealed)).Inc()
 	if err := f.act(out); err != nil {
 		r.close()
 		return err

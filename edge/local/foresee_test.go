@@ -140,17 +140,21 @@ func TestHedge(t *testing.T) {
 		if r := n.rows.all()[rows]; r.Outcome != tenants.OutcomeEscalated {
 			t.Errorf("row %+v", r)
 		}
-		left := make(chan struct{})
+		left, gate := make(chan struct{}), make(chan struct{})
 		n.cloud.Answer(func(_ http.ResponseWriter, r *http.Request) { // the cloud hangs
+			close(gate)
 			<-r.Context().Done()
 			close(left)
 		})
-		n.worker.Set(confident)
+		sure := confident
+		sure.Gate = gate
+		n.worker.Set(sure)
 		a = n.chatAbout("river", stream)
 		if a.text != "from the edge" || a.weir.Reason != "confident" || a.weir.Attempts != 2 {
 			t.Errorf("the edge is faster%s: %q %+v", stream, a.text, a.weir)
 		}
 		<-left
+		n.worker.Set(confident)
 		n.cloud.Answer(cloudFaults["500"])
 		if a = n.chatAbout("river", stream); a.text != "from the edge" || a.weir.Reason != "confident" {
 			t.Errorf("the cloud fails%s: %q %+v", stream, a.text, a.weir)

@@ -15,6 +15,7 @@ type metrics struct {
 	confidence prometheus.Histogram
 	decisions  *prometheus.CounterVec
 	dropped    prometheus.Counter
+	handovers  *prometheus.CounterVec
 	recent     share
 }
 
@@ -33,6 +34,9 @@ func newMetrics(reg prometheus.Registerer, cloud Cloud, rules prometheus.Collect
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_edge_decisions_total", Help: "Judged answers by class, by what was done (keep or escalate), and the verdict's reason.",
 		}, []string{"class", "action", "reason"}),
+		handovers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_edge_handovers_total", Help: "Local answers that the cloud took over, by kind (restart, continue, append) and whether text was shown before.",
+		}, []string{"kind", "shown"}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_edge_decisions_dropped_total", Help: "Decisions that the log had no room for.",
 		}),
@@ -44,7 +48,7 @@ func newMetrics(reg prometheus.Registerer, cloud Cloud, rules prometheus.Collect
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return read(cloud.Stats()) })
 	}
 	all := []prometheus.Collector{
-		m.requests, m.refused, m.confidence, m.decisions, m.dropped, recent, rules,
+		m.requests, m.refused, m.confidence, m.decisions, m.dropped, m.handovers, recent, rules,
 		stat("weir_edge_uplink_up", "1 while the cloud can be reached.", func(s uplink.Stats) float64 { return one(s.State == uplink.Up) }),
 		stat("weir_edge_uplink_quic", "1 while the link runs over QUIC.", func(s uplink.Stats) float64 { return one(s.Via == uplink.ViaQUIC) }),
 		stat("weir_edge_uplink_rtt_seconds", "Smoothed round trip to the cloud.", func(s uplink.Stats) float64 { return s.RTT.Seconds() }),
