@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"math"
 	"testing"
 
@@ -33,10 +34,35 @@ func TestEval(t *testing.T) {
 	if edge.Escalated != 0 || cloud.Escalated != 1 {
 		t.Errorf("escalated: edge-only %v, cloud-only %v", edge.Escalated, cloud.Escalated)
 	}
-	if r.GapRecovered < 0.85 || auto.Escalated > 0.40 {
-		t.Errorf("auto recovers %.3f of the gap at %.3f escalated; want at least 0.85 at no more than 0.40", r.GapRecovered, auto.Escalated)
+	gap, most, below := 0.85, 0.40, 0.02
+	if soak { // all prompts: the bars themselves
+		gap, most, below = 0.92, 0.32, 0.015
+		if r.ECE > 0.05 {
+			t.Errorf("calibration error %.3f", r.ECE)
+		}
 	}
-	if auto.Accuracy < r.Hindsight.Accuracy-0.02 {
-		t.Errorf("auto %.3f is more than 2 points below hindsight's %.3f", auto.Accuracy, r.Hindsight.Accuracy)
+	if r.GapRecovered < gap || auto.Escalated > most {
+		t.Errorf("auto recovers %.3f of the gap at %.3f escalated; want at least %.2f at no more than %.2f", r.GapRecovered, auto.Escalated, gap, most)
+	}
+	if auto.Accuracy < r.Hindsight.Accuracy-below {
+		t.Errorf("auto %.3f is more than %.3f below hindsight's %.3f", auto.Accuracy, below, r.Hindsight.Accuracy)
+	}
+}
+
+// TestRateTarget holds a share of escalations through the running system, on
+// all held-out prompts: a short form would only measure its own sampling error.
+func TestRateTarget(t *testing.T) {
+	if !soak {
+		t.Skip("WEIR_SOAK=1 runs all prompts; edge/policies has the short form")
+	}
+	var r evaluate.Report
+	out := running(t).weir(t, "eval", "--rate", "0.2", "--json")
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	auto := r.Modes["auto"]
+	t.Logf("%d prompts: auto %.1f %% at %.1f %% escalated", r.Prompts, 100*auto.Accuracy, 100*auto.Escalated)
+	if math.Abs(auto.Escalated-.2) > .01 || auto.Accuracy < .925 {
+		t.Errorf("auto is right in %.3f at %.3f escalated; want at least .925 at .20 within .01", auto.Accuracy, auto.Escalated)
 	}
 }
