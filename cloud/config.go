@@ -3,7 +3,9 @@ package cloud
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/weirhq/weir/cloud/gateway"
 	"github.com/weirhq/weir/cloud/pool"
+	"github.com/weirhq/weir/cloud/roles"
 	"github.com/weirhq/weir/cloud/route"
 	"github.com/weirhq/weir/internal/loopback"
 )
@@ -35,6 +38,7 @@ type Config struct {
 	StallTimeout     time.Duration `yaml:"stall_timeout" default:"10s" usage:"longest silence inside a stream"`
 	AnswerTimeout    time.Duration `yaml:"answer_timeout" default:"10m" usage:"longest wait for an answer that is not streamed"`
 	ProbeInterval    time.Duration `yaml:"probe_interval" default:"1s" usage:"time between two health probes of an instance"`
+	Roles            string        `yaml:"roles" default:"fixed" usage:"fixed, or auto: roles of workers follow the load (on one gateway of several)"`
 	MaxInflight      int           `yaml:"max_inflight" default:"1024" usage:"requests under way beyond which new ones are refused"`
 	MaxAttempts      int           `yaml:"max_attempts" default:"3" usage:"attempts at instances per request, before the first token"`
 	UsageBytes       int64         `yaml:"usage_bytes" default:"1073741824" usage:"bytes of usage rows kept on disk while the database is away"`
@@ -68,6 +72,12 @@ type Model struct {
 	Continues bool `yaml:"continues"`
 }
 
+// Values of Config.Roles.
+const (
+	rolesFixed = "fixed"
+	rolesAuto  = "auto"
+)
+
 // autoModel is the name that leaves the choice of a model to Weir.
 const autoModel = "auto"
 
@@ -95,6 +105,9 @@ func (c *Config) Validate() error {
 	if c.Drain < 0 || c.MaxInflight <= 0 || c.MaxAttempts <= 0 {
 		return errors.New("drain must not be negative; max_inflight and max_attempts must be positive")
 	}
+	if c.Roles != "" && c.Roles != rolesFixed && c.Roles != rolesAuto {
+		return fmt.Errorf("roles: %q is neither %s nor %s", c.Roles, rolesFixed, rolesAuto)
+	}
 	return c.validatePools()
 }
 
@@ -117,6 +130,15 @@ func (c *Config) validatePools() error {
 		}
 	}
 	return nil
+}
+
+// pool is how the pool watches the instances and steers them.
+func (c *Config) pool(client *http.Client, log *slog.Logger) pool.Options {
+	o := pool.Options{Members: c.members(), Client: client, Interval: c.ProbeInterval, Log: log}
+	if c.Roles == rolesAuto {
+		o.Roles = &roles.Params{}
+	}
+	return o
 }
 
 // members are the instances as the pool wants them.

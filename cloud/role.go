@@ -78,7 +78,7 @@ func newRole(conf Config, p plane, auth *pki.Authority, tel *telemetry.Telemetry
 	r = &role{conf: conf, log: log, plane: p,
 		servers: newServers(socks, pki.ServerConfig(holder, auth.Pool()), log),
 		client:  instanceClient(pki.ClientConfig(holder, auth.Pool(), pki.RoleWorker))}
-	r.pool, err = pool.New(pool.Options{Members: conf.members(), Client: r.client, Interval: conf.ProbeInterval, Log: log})
+	r.pool, err = pool.New(conf.pool(r.client, log))
 	if err != nil {
 		return nil, err
 	}

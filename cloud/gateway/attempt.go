@@ -163,7 +163,7 @@ func (a *admitted) poolAsk() pool.Ask {
 	if h := a.tries.handoff; h.usable(time.Now()) {
 		v.Handoff = h.from
 	}
-	return pool.Ask{RequestView: v, Operation: a.op, Keys: a.prefixKeys()}
+	return pool.Ask{RequestView: v, Operation: a.op, Movable: a.ask.resumable(), Keys: a.prefixKeys()}
 }
 
 func (a *admitted) seed() uint64 {

@@ -92,6 +92,9 @@ func (a *attempt) relayWhole(ctx context.Context, resp *http.Response) *legError
 	if c.Bad || c.Failed() || !json.Valid(data) {
 		return engineFailure(leg, &c)
 	}
+	if c.Moved != nil { // nobody asked for it: only streams are given away
+		return statusFailure(route.StageDecode, leg, http.StatusServiceUnavailable, nil)
+	}
 	if c.Empty {
 		return broken(route.StageDecode, leg, "the model server's answer is empty")
 	}

@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +23,17 @@ type bench struct {
 	pool    *pool.Pool
 	engines map[string]*fake.Engine
 	doors   map[string]*fake.Door
+	hold    atomic.Pointer[chan struct{}] // where set, answers wait for it before their fifth token
+}
+
+func (b *bench) wait(ctx context.Context, s fake.Stage, c fake.Call, _ http.ResponseWriter) bool {
+	if gate := b.hold.Load(); gate != nil && s == fake.Token && c.Token == 4 {
+		select {
+		case <-*gate:
+		case <-ctx.Done():
+		}
+	}
+	return false
 }
 
 // newBench starts engines by name; roles are by the name's first letter: p, d
@@ -33,7 +46,7 @@ func newBench(t testing.TB, adjust func(*Options), weir bool, names ...string) *
 	var members []pool.Member
 	for _, name := range names {
 		role := map[byte]route.Role{'p': route.Prefill, 'd': route.Decode}[name[0]]
-		e := fake.New(fake.Options{Model: "big", Name: name, Role: string(role), Weir: weir, Delay: 50 * time.Millisecond})
+		e := fake.New(fake.Options{Model: "big", Name: name, Role: string(role), Weir: weir, Delay: 50 * time.Millisecond, Hook: b.wait})
 		door, err := fake.NewDoor()
 		if err != nil {
 			t.Fatal(err)
@@ -311,40 +324,6 @@ func TestNotContinued(t *testing.T) {
 		}
 	}
 }
-
-// TestMigration: a worker gives an answer away in the middle of a stream.
-func TestMigration(t *testing.T) {
-	b := newBench(t, func(o *Options) { o.Policy = preferring("a") }, true, "a", "b")
-	b.engines["a"].SetFaults(fake.Script{Fault: fake.FaultSlow, After: 4})
-	want := text(t, b.chat(t, ask1).body)
-	done := make(chan reply)
-	go func() { done <- b.chat(t, ask1su) }()
-	await(t, "the answer was given away", func() bool {
-		resp, err := http.Post("http://"+b.doors["a"].Addr().String()+"/instance/v1/migrate", "application/json",
-			strings.NewReader(`{"operation":"`+b.operationAt("a")+`"}`))
-		if err != nil {
-			return false
-		}
-		resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
-	})
-	got := <-done
-	rows := b.ledger(t)[1:]
-	if len(rows) != 2 || rows[0].Outcome != tenants.OutcomeSuperseded || rows[1].Outcome != tenants.OutcomeOK || rows[0].OutputTokens+rows[1].OutputTokens != 16 {
-		t.Fatalf("ledger %v", rows)
-	}
-	if shown := text(t, got.body); shown != want {
-		t.Errorf("shown %q, want %q", shown, want)
-	}
-	b.checkWholeStream(t, got.body, 16)
-	if b.failures("a") != 0 || b.engines["b"].Held() != 0 {
-		t.Errorf("%d failures, %d blocks held", b.failures("a"), b.engines["b"].Held())
-	}
-	http.DefaultClient.CloseIdleConnections()
-}
-
-// operationAt is an operation that an instance has under way, "" without.
-func (b *bench) operationAt(name string) string { return b.engines[name].Operation() }
 
 // TestRetriesAreBounded: attempts, time and the pool's budget each end them.
 func TestRetriesAreBounded(t *testing.T) {

@@ -66,7 +66,7 @@ func (r *relay) pass(data []byte, c *chunk.Event) error {
 		}
 		r.used.delivered++
 		s.shown.note(c)
-		if r.continued && r.ttft == 0 {
+		if r.ttft == 0 {
 			r.watch.replace(r.g.opts.Timeouts.Stall, errStall)
 		}
 		r.firstToken()
@@ -74,7 +74,7 @@ func (r *relay) pass(data []byte, c *chunk.Event) error {
 	if s.shown.id == nil && c.ID != nil {
 		s.shown.id = append([]byte(nil), c.ID...)
 	}
-	if s.begun() && r.ttft > 0 {
+	if r.ttft > 0 {
 		r.watch.feed()
 	}
 	if r.result.Tier == "" {
@@ -99,19 +99,7 @@ func (r *relay) pass(data []byte, c *chunk.Event) error {
 		s.hold(data)
 		return nil
 	}
-	return r.emit(data, c.Token)
-}
-
-// emit sends an event; with the first the stream is watched for stalls.
-func (r *relay) emit(data []byte, token bool) error {
-	begun := r.stream.begun()
-	if err := r.stream.emit(data, token); err != nil {
-		return err
-	}
-	if !begun && r.stream.begun() {
-		r.watch.replace(r.g.opts.Timeouts.Stall, errStall)
-	}
-	return nil
+	return s.emit(data, c.Token)
 }
 
 // rewrite takes out what stays inside, and makes a continued leg speak as the

@@ -45,7 +45,7 @@ func TestLedgerProperties(t *testing.T) {
 			case kind == 0 || leg == nil:
 				leg = &Leg{}
 				open = append(open, leg)
-				l.open(leg, fmt.Sprint("op", len(open)%5), rapid.IntRange(0, 1000).Draw(t, "prompt"), now)
+				l.open(leg, &Ask{Operation: fmt.Sprint("op", len(open)%5)}, rapid.IntRange(0, 1000).Draw(t, "prompt"), now)
 			case kind == 1:
 				l.prefilled(leg)
 			case kind == 2:

@@ -25,6 +25,9 @@ type known struct {
 	stepMs  float64
 	moved   []state.Transfer
 	cost    *cost.Model
+	// draining is its own word; decoding are the operations that have a token.
+	draining bool
+	decoding map[string]bool
 }
 
 // apply takes one message, which must be plausible, heard at now. Its keys go
@@ -49,6 +52,12 @@ func (k *known) apply(m *state.Message, x *index, now time.Duration) error {
 		}
 	}
 	k.streams, k.seq, k.at = true, m.Seq, now
+	k.draining, k.decoding = m.Health == healthDraining, map[string]bool{}
+	for _, r := range m.Requests {
+		if r.Phase == state.Decode {
+			k.decoding[r.Operation] = true
+		}
+	}
 	k.hitRate, k.stepMs, k.moved = m.HitRate, m.StepMS, m.Transfers
 	if m.Cost != nil {
 		k.cost = m.Cost

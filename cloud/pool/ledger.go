@@ -22,13 +22,15 @@ type entry struct {
 	prompt    int // bytes that the leg still prefills
 	at        time.Duration
 	unseen    bool
+	movable   bool // another instance can continue it
+	asked     bool // to be given away
 }
 
-func (l *ledger) open(leg *Leg, operation string, prompt int, now time.Duration) {
+func (l *ledger) open(leg *Leg, ask *Ask, prompt int, now time.Duration) {
 	if l.legs == nil {
 		l.legs = map[*Leg]*entry{}
 	}
-	l.legs[leg] = &entry{operation: operation, prompt: prompt, at: now, unseen: true}
+	l.legs[leg] = &entry{operation: ask.Operation, prompt: prompt, at: now, unseen: true, movable: ask.Movable}
 	add(&l.total, 1, prompt)
 	add(&l.unseen, 1, prompt)
 }

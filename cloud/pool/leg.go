@@ -42,6 +42,8 @@ func (s *Selection) Release() {
 type Ask struct {
 	route.RequestView
 	Operation string
+	// Movable says that an instance may give the request's stream to another.
+	Movable bool
 	// Keys are the request's prefix keys by the fingerprint of a model; see
 	// Fingerprints.
 	Keys map[string][]prefix.Key
@@ -93,7 +95,7 @@ func (p *Pool) openLocked(id string, ask *Ask, prompt int) *Leg {
 	in := p.find(id)
 	l := &Leg{ID: id, Opaque: in.opaque, URL: in.URL, Served: in.Served, Epoch: in.epoch, Resumes: in.known.streams, pool: p, in: in}
 	l.trial = in.vitals.begin(p.now())
-	in.ledger.open(l, ask.Operation, prompt, p.now())
+	in.ledger.open(l, ask, prompt, p.now())
 	if !in.known.streams {
 		in.index.guess(ask.Keys[in.prints])
 	}

@@ -26,6 +26,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/cloud/roles"
 	"github.com/weirhq/weir/cloud/route"
 )
 
@@ -50,7 +51,10 @@ type Options struct {
 	// Silence is how long a stream of state may say nothing; 5 s. Workers send a
 	// message each second.
 	Silence time.Duration
-	Log     *slog.Logger
+	// Roles lets roles follow the load; nil leaves them as they are. With several
+	// gateways it is set on one of them.
+	Roles *roles.Params
+	Log   *slog.Logger
 }
 
 // Defaults of Options.
@@ -82,6 +86,7 @@ type instance struct {
 	kv      string        // KV format; "" is unknown
 	prints  string        // fingerprint, as prefix keys take it
 	seen    time.Duration // when it was last heard of
+	changed time.Duration // when its role was changed by this gateway; 0 is never
 
 	vitals vitals
 	ledger ledger
@@ -158,6 +163,7 @@ func (p *Pool) Run(ctx context.Context) {
 		wg.Go(func() { p.watch(ctx, in) })
 		wg.Go(func() { p.follow(ctx, in) })
 	}
+	wg.Go(func() { p.steer(ctx) })
 	wg.Wait()
 }
 

@@ -154,7 +154,11 @@ func (p *Pool) hear(in *instance, m *state.Message) error {
 	return nil
 }
 
-const healthOK = "ok"
+// Words of an instance about its health.
+const (
+	healthOK       = "ok"
+	healthDraining = "draining"
+)
 
 // lost forgets what only a running stream keeps true, and asks how the
 // instance is.

@@ -32,7 +32,8 @@ func TestStateReconcilesTheLedger(t *testing.T) {
 	e, url := stateful(t, fake.Options{TTFT: time.Hour})
 	member := Member{Name: "a", URL: url, Model: "m"}
 	p, other := start(t, member), start(t, member)
-	await(t, "both heard of it", func() bool { return status(p, "a").Report != nil && status(other, "a").Report != nil })
+	knows := func(p *Pool) bool { s := status(p, "a"); return s.Ready && s.Report != nil }
+	await(t, "both heard of it", func() bool { return knows(p) && knows(other) })
 	s, _ := p.Select(route.LeastInFlight{}, route.Arrival, chat, 1)
 	unseen := func(p *Pool) route.InFlight {
 		p.mu.Lock()
@@ -59,7 +60,7 @@ func TestStateReconcilesTheLedger(t *testing.T) {
 	if got := status(p, "a"); got.InFlight.Requests != 1 || got.Report.Running != 1 {
 		t.Errorf("after the report %+v", got)
 	}
-	await(t, "the other gateway saw it", func() bool { return status(other, "a").Report.Running == 1 })
+	await(t, "the other gateway saw it", func() bool { s := status(other, "a"); return s.Report != nil && s.Report.Running == 1 })
 	if got := status(other, "a").InFlight; got.Requests != 0 {
 		t.Errorf("the other gateway's own legs: %+v", got)
 	}

@@ -107,6 +107,8 @@ type Engine struct {
 	calls   atomic.Int64
 	created time.Time
 	flights flights
+	drains  atomic.Bool
+	role    atomic.Pointer[string]
 	waiting atomic.Int64
 	running atomic.Int64
 }
@@ -119,6 +121,7 @@ func New(o Options) *Engine {
 	e := &Engine{o: o, mux: http.NewServeMux(), slots: make(chan struct{}, o.MaxSeqs), created: time.Now(),
 		client: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}}
 	e.faults.set(o.Faults)
+	e.role.Store(&e.o.Role)
 	e.metrics = newMeters(e)
 	e.blocks = &blocks{free: o.Blocks, lease: o.Lease, offers: map[string]*offer{}, expired: e.metrics.expired.Inc}
 	e.mux.HandleFunc("POST /v1/chat/completions", e.completions(true))
@@ -137,6 +140,8 @@ func New(o Options) *Engine {
 	if e.o.Weir {
 		e.mux.HandleFunc("GET /instance/v1/state", e.state)
 		e.mux.HandleFunc("POST /instance/v1/migrate", e.migrate)
+		e.mux.HandleFunc("POST /instance/v1/drain", e.drain)
+		e.mux.HandleFunc("POST /instance/v1/role", e.setRole)
 	}
 	e.mux.Handle("GET /metrics", e.metrics.handler())
 	e.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {

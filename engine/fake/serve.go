@@ -38,6 +38,10 @@ func (e *Engine) completions(chat bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := &run{e: e, w: w, began: time.Now(), call: Call{Number: int(e.calls.Add(1)), Path: r.URL.Path, Leg: Whole}}
 		ctx := r.Context()
+		if e.drains.Load() {
+			writeError(w, http.StatusServiceUnavailable, "the engine drains", "")
+			return
+		}
 		if c.hook(ctx, Arrived) {
 			return
 		}

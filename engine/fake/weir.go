@@ -92,12 +92,62 @@ func (e *Engine) Operation() string {
 	return ""
 }
 
-func (e *Engine) health(w http.ResponseWriter, _ *http.Request) {
-	if e.o.Weir { // a vLLM has no body here
-		writeJSON(w, http.StatusOK, object{"status": "ok", "name": e.o.Name, "epoch": e.o.EngineID, "role": e.o.Role, "model": e.o.Model,
-			"context": e.o.Context, "max_seqs": e.o.MaxSeqs})
-	}
+// Leaves reports whether a request has been told to end for another engine.
+func (e *Engine) Leaves(operation string) bool {
+	e.flights.mu.Lock()
+	defer e.flights.mu.Unlock()
+	return slices.ContainsFunc(e.flights.list, func(f *flight) bool { return f.operation == operation && f.moves.Load() })
 }
+
+// word is what the engine says of its health.
+func (e *Engine) word() string {
+	if e.drains.Load() {
+		return "draining"
+	}
+	return "ok"
+}
+
+func (e *Engine) health(w http.ResponseWriter, _ *http.Request) {
+	if !e.o.Weir {
+		return // a vLLM has no body here
+	}
+	status := http.StatusOK
+	if e.drains.Load() {
+		status = http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, object{"status": e.word(), "name": e.o.Name, "epoch": e.o.EngineID, "role": *e.role.Load(), "model": e.o.Model,
+		"context": e.o.Context, "max_seqs": e.o.MaxSeqs})
+}
+
+// drain takes {"draining":true}, setRole {"role":"prefill"}.
+func (e *Engine) drain(w http.ResponseWriter, r *http.Request) {
+	q := struct {
+		Draining bool `json:"draining"`
+		Requests int  `json:"requests"`
+	}{Draining: true}
+	if json.NewDecoder(http.MaxBytesReader(w, r.Body, maxOrder)).Decode(&q) != nil {
+		writeError(w, http.StatusBadRequest, "want {\"draining\":true}", "")
+		return
+	}
+	e.drains.Store(q.Draining)
+	q.Requests = e.InFlight()
+	writeJSON(w, http.StatusOK, q)
+}
+
+func (e *Engine) setRole(w http.ResponseWriter, r *http.Request) {
+	var q struct {
+		Role string `json:"role"`
+	}
+	if json.NewDecoder(http.MaxBytesReader(w, r.Body, maxOrder)).Decode(&q) != nil || q.Role == "" {
+		writeError(w, http.StatusBadRequest, "want {\"role\":\"mixed\"}", "role")
+		return
+	}
+	e.role.Store(&q.Role)
+	writeJSON(w, http.StatusOK, q)
+}
+
+// maxOrder bounds the body of an order, in bytes.
+const maxOrder = 4096
 
 // stateEvery is the time between two messages of state.
 const stateEvery = 50 * time.Millisecond
@@ -109,7 +159,7 @@ func (e *Engine) state(w http.ResponseWriter, r *http.Request) {
 	tick := time.NewTicker(stateEvery)
 	defer tick.Stop()
 	for seq := uint64(1); ; seq++ {
-		m := state.Message{Full: seq == 1, Seq: seq, At: time.Now(), Name: e.o.Name, Epoch: e.o.EngineID, Role: e.o.Role, Health: "ok",
+		m := state.Message{Full: seq == 1, Seq: seq, At: time.Now(), Name: e.o.Name, Epoch: e.o.EngineID, Role: *e.role.Load(), Health: e.word(),
 			Model: e.o.Model, Context: e.o.Context, MaxSeqs: e.o.MaxSeqs, Requests: e.flights.requests(),
 			Load: state.Load{Running: int(e.running.Load()), Waiting: int(e.waiting.Load()), KVBlockSize: e.o.BlockSize,
 				KVBlocksTotal: e.o.Blocks, KVBlocksUsed: e.Held()}}
@@ -136,7 +186,7 @@ func (e *Engine) migrate(w http.ResponseWriter, r *http.Request) {
 	var q struct {
 		Operation string `json:"operation"`
 	}
-	if json.NewDecoder(http.MaxBytesReader(w, r.Body, 4096)).Decode(&q) != nil {
+	if json.NewDecoder(http.MaxBytesReader(w, r.Body, maxOrder)).Decode(&q) != nil {
 		writeError(w, http.StatusBadRequest, "want {\"operation\":\"...\"}", "")
 		return
 	}

@@ -132,7 +132,9 @@ type fleet struct {
 	all        map[string]*process
 }
 
-func newFleet(t *testing.T, itl time.Duration) *fleet {
+// newFleet starts one. patient gateways wait for as long as an overloaded
+// machine may need.
+func newFleet(t *testing.T, itl time.Duration, patient bool) *fleet {
 	t.Helper()
 	f := &fleet{all: map[string]*process{}}
 	dir := t.TempDir()
@@ -144,13 +146,17 @@ func newFleet(t *testing.T, itl time.Duration) *fleet {
 			"--ttft", "20ms", "--itl", itl.String(), "--max-seqs", "2000", "--log-level", "error")
 		members = append(members, map[string]any{"name": name, "url": "http://" + addr, "role": role, "model": model})
 	}
+	firstByte, stall := "5s", "3s"
+	if patient {
+		firstByte, stall = "80s", "60s"
+	}
 	url := testpg.Start(t)
 	for _, name := range []string{"g1", "g2"} {
 		listen, ops := free(t), free(t)
 		file := filepath.Join(dir, name+".yaml")
 		content, err := yaml.Marshal(map[string]any{"cloud": map[string]any{"name": name, "listen": listen, "tls_listen": free(t), "ops_listen": ops,
 			"secrets_dir": filepath.Join(dir, "secrets"), "data_dir": filepath.Join(dir, name), "instances": members, "log_level": "warn",
-			"first_byte_timeout": "5s", "stall_timeout": "3s", "probe_interval": "500ms", "drain": "1s", "max_inflight": 4000}})
+			"first_byte_timeout": firstByte, "stall_timeout": stall, "probe_interval": "500ms", "drain": "1s", "max_inflight": 4000}})
 		if err != nil {
 			t.Fatal(err)
 		}

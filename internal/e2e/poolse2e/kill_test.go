@@ -50,7 +50,7 @@ func gatewayOf(i int) string { return [...]string{"g1", "g2"}[i/prompts%2] }
 
 // TestVictims kills and stops each kind of process under many streams.
 func TestVictims(t *testing.T) {
-	f := newFleet(t, 25*time.Millisecond)
+	f := newFleet(t, 25*time.Millisecond, false)
 	var want [prompts]string
 	for i := range want {
 		a := f.ask(t.Context(), "g1", i, tokens, false)
@@ -143,7 +143,7 @@ func (f *fleet) ledgerHas(t *testing.T, answers []answer) {
 // read among them, and tells what a stream costs in memory.
 func TestManyStreams(t *testing.T) {
 	n, slow := count(200, 1000), count(5, 20)
-	f := newFleet(t, 400*time.Millisecond)
+	f := newFleet(t, 400*time.Millisecond, true)
 	before := rss(t, f.all["g1"])
 	for range slow {
 		f.neverReads(t)

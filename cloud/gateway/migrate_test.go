@@ -1,0 +1,57 @@
+package gateway
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/tenants"
+)
+
+// order posts to an instance and reports whether it agreed.
+func (b *bench) order(t *testing.T, name, verb, body string) bool {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Post("http://"+b.doors[name].Addr().String()+"/instance/v1/"+verb, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// TestMigration: a worker gives an answer away in the middle of a stream,
+// because it is told to or because it drains.
+func TestMigration(t *testing.T) {
+	for _, drains := range []bool{false, true} {
+		b := newBench(t, func(o *Options) { o.Policy = preferring("a") }, true, "a", "b")
+		want := text(t, b.chat(t, ask1).body)
+		gate := make(chan struct{})
+		b.hold.Store(&gate)
+		done := make(chan reply)
+		go func() { done <- b.chat(t, ask1su) }()
+		await(t, "the answer is given away", func() bool {
+			op := b.engines["a"].Operation()
+			if op == "" {
+				return false
+			}
+			if !drains {
+				return b.order(t, "a", "migrate", `{"operation":"`+op+`"}`)
+			}
+			return b.order(t, "a", "drain", `{"draining":true}`) && b.engines["a"].Leaves(op)
+		})
+		close(gate)
+		got := <-done
+		rows := b.ledger(t)[1:]
+		if len(rows) != 2 || rows[0].Outcome != tenants.OutcomeSuperseded || rows[1].Outcome != tenants.OutcomeOK || rows[0].OutputTokens+rows[1].OutputTokens != 16 {
+			t.Fatalf("drains %v: ledger %v", drains, outcomes(rows))
+		}
+		if shown := text(t, got.body); shown != want {
+			t.Errorf("shown %q, want %q", shown, want)
+		}
+		b.checkWholeStream(t, got.body, 16)
+		if b.failures("a") != 0 || b.engines["b"].Held() != 0 {
+			t.Errorf("%d failures, %d blocks held", b.failures("a"), b.engines["b"].Held())
+		}
+	}
+}

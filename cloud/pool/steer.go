@@ -1,0 +1,128 @@
+package pool
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/weirhq/weir/cloud/roles"
+	"github.com/weirhq/weir/cloud/route"
+)
+
+const (
+	// steerEvery is the time between two looks at what is to be done.
+	steerEvery = 250 * time.Millisecond
+	// orderTimeout bounds an order to an instance.
+	orderTimeout = 2 * time.Second
+	// wantTTFT and wantTPOT are what roles are balanced for.
+	wantTTFT = time.Second
+	wantTPOT = 50 * time.Millisecond
+)
+
+// steer gives orders to instances until ctx ends: streams leave those that
+// drain, and roles follow the load where Options.Roles is set.
+func (p *Pool) steer(ctx context.Context) {
+	tick := time.NewTicker(steerEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, m := range p.leaving() {
+			p.order(ctx, m.instance, "migrate", map[string]string{"operation": m.operation})
+		}
+		if p.opts.Roles == nil {
+			continue
+		}
+		for _, d := range p.reroles(*p.opts.Roles) {
+			p.opts.Log.Info("role changes", "instance", d.ID, "to", d.Role, "reason", d.Reason, "prefill", d.Prefill, "decode", d.Decode)
+			if p.order(ctx, d.ID, "role", map[string]route.Role{"role": d.Role}) {
+				p.reroled(d.ID)
+			}
+		}
+	}
+}
+
+// order sends an order and reports whether it was taken.
+func (p *Pool) order(ctx context.Context, instance, verb string, in any) bool {
+	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
+	defer cancel()
+	var out struct{}
+	err := p.Call(ctx, instance, http.MethodPost, "/instance/v1/"+verb, in, &out)
+	if err != nil {
+		p.opts.Log.Debug("order not taken", "instance", instance, "order", verb, "error", err)
+	}
+	return err == nil
+}
+
+// leave is a stream that is to go on elsewhere.
+type leave struct{ instance, operation string }
+
+// leaving lists this gateway's streams at instances that drain, each once, as
+// long as another instance can take them.
+func (p *Pool) leaving() []leave {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []leave
+	for _, in := range p.inst {
+		if !in.known.draining || !p.replaceableLocked(in) {
+			continue
+		}
+		for _, e := range in.ledger.legs {
+			if e.movable && !e.asked && in.known.decoding[e.operation] {
+				e.asked = true
+				out = append(out, leave{in.Name, e.operation})
+			}
+		}
+	}
+	return out
+}
+
+// replaceableLocked reports whether another instance can continue in's streams.
+func (p *Pool) replaceableLocked(in *instance) bool {
+	for i, v := range p.observeLocked() {
+		if p.inst[i] != in && v.Model == in.Model && v.Ready && !v.Suspect && v.Resumes && v.Role != route.Prefill {
+			return true
+		}
+	}
+	return false
+}
+
+// reroles asks the controller about each pool.
+func (p *Pool) reroles(params roles.Params) []roles.Decision {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pools := map[string]*roles.Observation{}
+	for i, v := range p.observeLocked() {
+		o := pools[v.Model]
+		if o == nil {
+			o = &roles.Observation{Now: p.now(), TTFT: wantTTFT, TPOT: wantTPOT}
+			pools[v.Model] = o
+		}
+		in := p.inst[i]
+		one := roles.Instance{ID: v.ID, Role: v.Role, Ready: v.Ready && !v.Suspect, Flips: in.known.seq > 0, Running: v.Load.Running,
+			TPOT: millis(in.known.stepMs), Changed: in.changed}
+		if v.Cost != nil {
+			n := v.Load.PrefillTokens
+			one.Backlog = millis(v.Cost.StepMs(v.Load.Running, n, v.Load.DecodeContext, n*n/2))
+		}
+		o.Inst = append(o.Inst, one)
+	}
+	var out []roles.Decision
+	for _, o := range pools {
+		if d := params.Decide(o); d.ID != "" {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func (p *Pool) reroled(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.find(name).changed = p.now()
+}
+
+func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
