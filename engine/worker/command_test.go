@@ -13,6 +13,9 @@ import (
 	"github.com/weirhq/weir/engine/gguf"
 	"github.com/weirhq/weir/engine/llama/llamatest"
 	"github.com/weirhq/weir/engine/worker"
+	"github.com/weirhq/weir/engine/worker/cost"
+	"github.com/weirhq/weir/engine/worker/runnertest"
+	"github.com/weirhq/weir/engine/worker/state"
 	"github.com/weirhq/weir/internal/cli"
 )
 
@@ -75,6 +78,10 @@ func TestCommandMistakes(t *testing.T) {
 		{"certificate missing", append(hub, "--tls-cert", "x", "--tls-key", "y", "--tls-ca", "z"), 1, "load certificate"},
 		{"listen", append(hub, "--listen", "localhost"), 1, "HOST:PORT"},
 		{"batch below sequences", append(hub, "--max-seqs", "64", "--max-batch", "8"), 1, "max_batch"},
+		{"prefix cache", append(hub, "--prefix-cache", "maybe"), 1, "on or off"},
+		{"cost model", append(hub, "--cost-model", noModel, "--listen", "127.0.0.1:0"), 1, "weir worker bench"},
+		{"context", append(hub, "--ctx", "100000", "--listen", "127.0.0.1:0", "--lib", lib), 1, "at most 2048 tokens"},
+		{"bench without a file to write", append([]string{"bench"}, hub...), 2, "--out FILE"},
 		{"number", append(hub, "--threads", "many"), 2, "threads"},
 		{"log level", append(hub, "--log-level", "loud"), 1, "loud"},
 	} {
@@ -95,6 +102,21 @@ func writeModel(t *testing.T, path, arch string) {
 	}
 	if err := errors.Join(gguf.Write(f, []gguf.Entry{{Key: "general.architecture", Value: arch}}, nil), f.Close()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestBench measures this machine for a second, and a worker tells the result.
+func TestBench(t *testing.T) {
+	lib, dir := llamatest.Library(t), t.TempDir()
+	out := filepath.Join(dir, "cost.json")
+	code, text := weirWorker(t, "bench", "--model", "hub-edge", "--cache-dir", dir, "--lib", lib, "--out", out, "--time", "1s", "--log-level", "error")
+	if code != 0 || !strings.Contains(text, "per prompt token") {
+		t.Fatalf("exit %d: %s", code, text)
+	}
+	r := start(t, worker.Config{Role: "mixed", CostModel: out}, toy(runnertest.Options{}))
+	m := until(t, r.follow(t), "state", func(state.Message) bool { return true })
+	if m.Cost == nil || m.Cost.Fingerprint == "" || m.Cost.Milliseconds(cost.Step{Decodes: 1, Context: 100}) <= 0 {
+		t.Errorf("state tells %+v", m.Cost)
 	}
 }
 

@@ -53,8 +53,8 @@ func start(t testing.TB, c worker.Config, load func() (engine.Runner, error)) *r
 	case r.Ready = <-ready:
 	case err := <-done:
 		t.Fatalf("worker did not start: %v", err)
-	case <-time.After(30 * time.Second):
-		t.Fatal("worker is not ready after 30 s")
+	case <-time.After(time.Minute):
+		t.Fatal("worker is not ready after a minute")
 	}
 	r.url = "http://" + r.Addr.String()
 	var ended bool
@@ -202,9 +202,9 @@ func (r *running) metric(t testing.TB, name, label string) float64 {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: did not happen within 10 s", what)
+			t.Fatalf("%s: did not happen within a minute", what)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func (r *running) follow(t testing.TB) <-chan state.Message {
 // until reads messages to the first that is ok.
 func until(t testing.TB, in <-chan state.Message, what string, ok func(state.Message) bool) state.Message {
 	t.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(time.Minute)
 	for {
 		select {
 		case m, more := <-in:
@@ -61,7 +61,7 @@ func until(t testing.TB, in <-chan state.Message, what string, ok func(state.Mes
 				return m
 			}
 		case <-limit:
-			t.Fatalf("%s: not within 30 s", what)
+			t.Fatalf("%s: not within a minute", what)
 		}
 	}
 }

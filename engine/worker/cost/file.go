@@ -14,10 +14,11 @@ func Read(path string) (*Model, error) {
 		return nil, fmt.Errorf("cost model: %w", err)
 	}
 	var m Model
-	if err := json.Unmarshal(data, &m); err != nil {
-		return nil, fmt.Errorf("cost model %s: %w", path, err)
+	err = json.Unmarshal(data, &m)
+	if err == nil {
+		err = m.check()
 	}
-	if err := m.check(); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("cost model %s: %w: make it with 'weir worker bench'", path, err)
 	}
 	return &m, nil
