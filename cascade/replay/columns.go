@@ -114,7 +114,7 @@ func readColumns(t *table, stem string, cols Columns) (*Data, error) {
 		if r.err != nil {
 			return nil, fmt.Errorf("row %d: %w", i+1, r.err)
 		}
-		if math.IsNaN(rec.Edge) || math.IsNaN(rec.Cloud) {
+		if !rec.scored() {
 			continue
 		}
 		for _, s := range []float64{rec.Edge, rec.Cloud} {
@@ -132,7 +132,7 @@ func readColumns(t *table, stem string, cols Columns) (*Data, error) {
 		d.Records[i].Edge /= largest
 		d.Records[i].Cloud /= largest
 	}
-	d.note(len(t.rows)-len(d.Records), "lack the score of a tier")
+	d.note(len(t.rows)-len(d.Records), lackScore)
 	if d.HasSplit() {
 		d.note(d.outside(), "are neither train nor test")
 	}

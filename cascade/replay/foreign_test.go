@@ -98,6 +98,10 @@ func TestRowsLeftOut(t *testing.T) {
 	if !slices.Equal(d.Notes, want) || len(d.Records) != 3 || !d.HasSplit() {
 		t.Errorf("notes %q, %d records", d.Notes, len(d.Records))
 	}
+	in = "dataset,haiku_score,gemini_score,q_chars\nA,1,0,5\nA,,1,5\n"
+	if d, err := Read(strings.NewReader(in), "f", Columns{}); err != nil || len(d.Records) != 1 || len(d.Notes) != 1 {
+		t.Errorf("a known layout with a row without score: %+v, %v", d, err)
+	}
 	for in, want := range map[string]string{
 		"cloud,x\n1,1\n":       "--edge",
 		"edge,x\n1,1\n":        "--cloud",

@@ -79,11 +79,18 @@ func (f format) read(t *table, stem string) (*Data, error) {
 	for i, cells := range t.rows {
 		r := row{t: t, cells: cells}
 		rec := f.record(&r, stem)
+		if r.err == nil && !rec.scored() {
+			continue
+		}
 		if err := checkRecord(&rec, &r); err != nil {
 			return nil, fmt.Errorf("row %d: %w", i+1, err)
 		}
 		d.Records = append(d.Records, rec)
 	}
+	if len(d.Records) == 0 {
+		return nil, errors.New("no row has the scores of both tiers")
+	}
+	d.note(len(t.rows)-len(d.Records), lackScore)
 	return d, nil
 }
 

@@ -65,6 +65,9 @@ func newRecord() Record {
 	return r
 }
 
+// scored reports whether both tiers have a score.
+func (r *Record) scored() bool { return !math.IsNaN(r.Edge) && !math.IsNaN(r.Cloud) }
+
 // subject is the finest label that is known before any model runs.
 func (r *Record) subject() string {
 	if r.Subject != "" {
@@ -85,6 +88,9 @@ type Data struct {
 	// Notes say which rows of the file are left out, and why.
 	Notes []string
 }
+
+// lackScore is why a row is left out.
+const lackScore = "lack the score of a tier"
 
 // note says that n rows are left out, if any.
 func (d *Data) note(n int, why string) {
