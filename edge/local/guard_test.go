@@ -120,7 +120,7 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\n%s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", head)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil || resp.StatusCode != status {
