@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/worker/loop"
@@ -79,14 +79,14 @@ func (c *call) resume(raw json.RawMessage, lr *loop.Request) error {
 	}) {
 		return bad("has a token that cannot stand inside an answer")
 	}
-	lr.Resumed, lr.Shown = res.Tokens, len(res.Text)
+	lr.Resumed = res.Tokens
 	if len(res.Tokens) == 0 && res.Text != "" {
 		var err error
 		if lr.Resumed, err = c.m.Tokenizer.Tokenize(res.Text, false); err != nil {
 			return bad("has a text that cannot be tokenised")
 		}
 		lr.Shown = len(c.m.Pieces.Text(lr.Resumed))
-	} else if !strings.HasPrefix(string(c.m.Pieces.Text(res.Tokens)), res.Text) {
+	} else if lr.Shown = beginning(c.m.Pieces.Text(res.Tokens), res.Text); lr.Shown < 0 {
 		return bad("has a text that is not the beginning of its tokens' text")
 	}
 	if room := c.m.room(); len(lr.Prompt)+len(lr.Resumed) >= room {
@@ -94,4 +94,19 @@ func (c *call) resume(raw json.RawMessage, lr *loop.Request) error {
 	}
 	c.resumed = res.Text
 	return nil
+}
+
+// beginning is how many bytes of whole stand for text, which went through JSON:
+// there a byte that is not UTF-8 became U+FFFD. It is -1 when whole does not
+// begin with text.
+func beginning(whole []byte, text string) int {
+	at := 0
+	for _, r := range text {
+		got, n := utf8.DecodeRune(whole[at:])
+		if got != r || n == 0 {
+			return -1
+		}
+		at += n
+	}
+	return at
 }
