@@ -75,11 +75,11 @@ func TestSubjects(t *testing.T) {
 	for i := range 2000 {
 		fmt.Fprintf(&b, "t%d,s%d,%d,1\n", i%2, i/2%4, b2i(i/2%4 > 0))
 	}
-	res, sets := evalText(t, b.String(), "subject-prior")
+	_, sets := evalText(t, b.String(), "subject-prior")
 	if m := sets["t0"].Policies["subject-prior"]; m.APGR < .85 || math.Abs(m.Rate-.3) > .05 {
 		t.Errorf("by topic: %+v", m)
 	}
-	res, sets = evalText(t, strings.Replace(b.String(), "topic", "other", 1), "subject-prior")
+	res, sets := evalText(t, strings.Replace(b.String(), "topic", "other", 1), "subject-prior")
 	if _, ok := sets["t0"].Policies["subject-prior"]; ok || len(res.Skipped) != 2 || !strings.Contains(res.Skipped[0], "--subject") {
 		t.Errorf("one subject a task: left out %q", res.Skipped)
 	}
