@@ -43,7 +43,7 @@ func (f *fleet) ask(ctx context.Context, gateway string, prompt, tokens int, str
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	defer func() { a.late = ctx.Err() != nil }()
-	body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"prompt %d"}],"max_tokens":%d,"stream":%v}`, model, prompt, tokens, stream)
+	body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"prompt %d"}],"max_tokens":%d,"stream":%v,"temperature":0,"ignore_eos":true}`, model, prompt, tokens, stream)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.all[gateway].url+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		a.broken = err

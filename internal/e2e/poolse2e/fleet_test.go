@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -126,36 +127,52 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// fleet is two gateways over two prefill and two decode instances.
+// fleet is two gateways over some instances.
 type fleet struct {
 	key, admin string
 	all        map[string]*process
+	members    []map[string]any
 }
 
-// newFleet starts one. patient gateways wait for as long as an overloaded
-// machine may need.
+// newFleet starts two prefill and two decode instances that make a token each
+// itl, and gateways over them. patient gateways wait for as long as an
+// overloaded machine may need.
 func newFleet(t *testing.T, itl time.Duration, patient bool) *fleet {
 	t.Helper()
 	f := &fleet{all: map[string]*process{}}
-	dir := t.TempDir()
-	var members []map[string]any
 	for _, name := range []string{"p1", "p2", "d1", "d2"} {
 		role := map[byte]string{'p': "prefill", 'd': "decode"}[name[0]]
-		addr := free(t)
-		f.add(t, name, "http://"+addr, "", nil, "fake-engine", "--listen", addr, "--model", model, "--weir", "--name", name, "--role", role,
+		f.instance(t, name, role, "fake-engine", "--model", model, "--weir", "--name", name, "--role", role,
 			"--ttft", "20ms", "--itl", itl.String(), "--max-seqs", "2000", "--log-level", "error")
-		members = append(members, map[string]any{"name": name, "url": "http://" + addr, "role": role, "model": model})
 	}
+	f.gateways(t, patient)
+	return f
+}
+
+// instance starts a model server that serves model.
+func (f *fleet) instance(t *testing.T, name, role string, args ...string) {
+	t.Helper()
+	addr := free(t)
+	f.add(t, name, "http://"+addr, "", nil, append(args, "--listen", addr)...)
+	f.members = append(f.members, map[string]any{"name": name, "url": "http://" + addr, "role": role, "model": model, "served_model": servedBy(args)})
+}
+
+// servedBy is the value of --model.
+func servedBy(args []string) string { return args[slices.Index(args, "--model")+1] }
+
+// gateways starts g1 and g2 with a database, and mints a key.
+func (f *fleet) gateways(t *testing.T, patient bool) {
+	t.Helper()
+	dir, url := t.TempDir(), testpg.Start(t)
 	firstByte, stall := "5s", "3s"
 	if patient {
 		firstByte, stall = "80s", "60s"
 	}
-	url := testpg.Start(t)
 	for _, name := range []string{"g1", "g2"} {
 		listen, ops := free(t), free(t)
 		file := filepath.Join(dir, name+".yaml")
 		content, err := yaml.Marshal(map[string]any{"cloud": map[string]any{"name": name, "listen": listen, "tls_listen": free(t), "ops_listen": ops,
-			"secrets_dir": filepath.Join(dir, "secrets"), "data_dir": filepath.Join(dir, name), "instances": members, "log_level": "warn",
+			"secrets_dir": filepath.Join(dir, "secrets"), "data_dir": filepath.Join(dir, name), "instances": f.members, "log_level": "warn",
 			"first_byte_timeout": firstByte, "stall_timeout": stall, "probe_interval": "500ms", "drain": "1s", "max_inflight": 4000}})
 		if err != nil {
 			t.Fatal(err)
@@ -178,7 +195,6 @@ func newFleet(t *testing.T, itl time.Duration, patient bool) *fleet {
 	for _, g := range []string{"g1", "g2"} {
 		eventually(t, g+" knows the key", func() bool { r := f.ask(t.Context(), g, 0, 4, false); return r.status == http.StatusOK })
 	}
-	return f
 }
 
 func (f *fleet) add(t *testing.T, name, url, ops string, env []string, args ...string) {
@@ -201,7 +217,7 @@ func (f *fleet) ready(t *testing.T, gateway string) {
 		var h struct {
 			Ready int `json:"instances_ready"`
 		}
-		return get(f.all[gateway].ops+"/readyz", "", &h) == nil && h.Ready == 4
+		return get(f.all[gateway].ops+"/readyz", "", &h) == nil && h.Ready == len(f.members)
 	})
 }
 
@@ -246,26 +262,31 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+// pooled is an instance as a gateway tells of it.
+type pooled struct {
+	Name     string
+	InFlight struct{ Requests int } `json:"in_flight"`
+	Report   *struct{ Running, Waiting int }
+}
+
+func (f *fleet) pools(gateway string) []pooled {
+	var l struct{ Data []pooled }
+	if get(f.all[gateway].url+"/admin/v1/pools", f.admin, &l) != nil {
+		return nil
+	}
+	return l.Data
+}
+
 // idle waits until nobody has anything under way any more.
 func (f *fleet) idle(t *testing.T) {
 	t.Helper()
 	for _, g := range []string{"g1", "g2"} {
 		eventually(t, "nothing in flight at "+g, func() bool {
-			var l struct {
-				Data []struct {
-					InFlight struct{ Requests int } `json:"in_flight"`
-					Report   *struct{ Running, Waiting int }
-				}
-			}
-			if get(f.all[g].url+"/admin/v1/pools", f.admin, &l) != nil || len(l.Data) != 4 {
-				return false
-			}
-			for _, in := range l.Data {
-				if in.InFlight.Requests != 0 || in.Report == nil || in.Report.Running+in.Report.Waiting != 0 {
-					return false
-				}
-			}
-			return f.gauge(g, "weir_gateway_in_flight") == 0
+			list := f.pools(g)
+			busy := slices.ContainsFunc(list, func(in pooled) bool {
+				return in.InFlight.Requests != 0 || in.Report == nil || in.Report.Running+in.Report.Waiting != 0
+			})
+			return len(list) == len(f.members) && !busy && f.gauge(g, "weir_gateway_in_flight") == 0
 		})
 	}
 }
