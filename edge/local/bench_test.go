@@ -33,6 +33,9 @@ func instantModel(tokens int) *upstream.Worker {
 // A token of a stream costs no allocation on its whole way through the node,
 // once it is shown as it comes.
 func TestStreamsDoNotAllocatePerToken(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector allocates too")
+	}
 	allocs := func(tokens int) float64 {
 		var handler http.Handler
 		n := startStreaming(t, func(o *local.Options) {

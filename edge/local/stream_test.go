@@ -318,6 +318,7 @@ func TestClientThatDoesNotReadTheEdge(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	_ = conn.(*net.TCPConn).SetReadBuffer(4096) // so that less fits on the way
 	body := `{"model":"hub-edge","stream":true,` + hello + `}`
 	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"+
 		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", n.cloud.Key.Reveal(), len(body), body)
