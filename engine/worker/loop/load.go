@@ -30,7 +30,8 @@ func (l *Loop) tell() {
 	s.Running, s.Waiting = len(l.running), int(l.waiting.Load())
 	s.PrefillTokensWaiting, s.DecodeCtxTokens = 0, 0
 	s.KVBlockSize, s.KVBlocksTotal = metrics.BlockSize, l.info.KVTokens/metrics.BlockSize
-	_, held, cached := l.cache.IdleLoad(metrics.BlockSize)
+	held := 0
+	_, _, cached := l.cache.IdleLoad(metrics.BlockSize)
 	s.CachedBlocks, s.KVBlocksUsed = cached, cached
 	for _, j := range l.running {
 		held += j.pos

@@ -98,7 +98,7 @@ func (s *Set) load(m maker, kvTokens int) {
 	m.reg.MustRegister(s.WaitingBy)
 	s.WaitingBy.WithLabelValues("capacity")
 	s.WaitingBy.WithLabelValues("deferred")
-	s.KVUsage = m.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache that sequences hold, 0 to 1.")
+	s.KVUsage = m.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache that requests hold, 0 to 1; the prefix cache, which makes room, is not counted.")
 	s.PromptTokens = m.counter("vllm:prompt_tokens_total", "Prompt tokens of admitted requests.")
 	s.GenerationTokens = m.counter("vllm:generation_tokens_total", "Tokens generated.")
 	s.Preemptions = m.counter("vllm:num_preemptions_total", "Sequences given up and computed anew.")
