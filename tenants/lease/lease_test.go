@@ -252,7 +252,8 @@ func TestRowsOfTheAbandonedCorrectTheCount(t *testing.T) {
 }
 
 // TestSharesNeverExceedTheLimit: however demand moves, the shares of live
-// gateways sum to at most the limit.
+// gateways sum to at most the limit, and a tenth of it while some are new; once
+// all have refreshed theirs, to at most the limit.
 func TestSharesNeverExceedTheLimit(t *testing.T) {
 	r := newRig(t, 1)
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -276,9 +277,22 @@ func TestSharesNeverExceedTheLimit(t *testing.T) {
 			t.Errorf("shares %+v", s)
 		}
 		for id, most := range map[string]int64{"rpm": 600, "slots": 7} {
-			if sum := r.number(`select sum(max) from weir.rate_shares where limit_id = '` + id + `'`); sum > most {
+			if sum := r.number(`select sum(max) from weir.rate_shares where limit_id = '` + id + `'`); sum > most+most/10 {
 				t.Fatalf("step %d: shares of %s sum to %d", i, id, sum)
 			}
+		}
+	}
+	for range 2 {
+		for i, g := range gateways {
+			d := []lease.Demand{{TenantID: tenant, LimitID: "rpm", Asked: int64(i), Max: 600, Burst: 100}, {TenantID: tenant, LimitID: "slots", Asked: int64(i), Max: 7}}
+			if _, err := r.leases.Divide(t.Context(), g, d); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for id, most := range map[string]int64{"rpm": 600, "slots": 7} {
+		if sum := r.number(`select sum(max) from weir.rate_shares where limit_id = '` + id + `'`); sum > most {
+			t.Errorf("after all have refreshed, shares of %s sum to %d", id, sum)
 		}
 	}
 	if err := r.leases.Leave(t.Context(), gateways[0]); err != nil {
@@ -289,6 +303,32 @@ func TestSharesNeverExceedTheLimit(t *testing.T) {
 	}
 	if err := r.leases.Sweep(t.Context(), time.Now()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestNewGatewayHasAShareAtOnce: one that comes while another holds all of a
+// rate serves, too, and what it takes is the other's from the next refresh on.
+func TestNewGatewayHasAShareAtOnce(t *testing.T) {
+	r := newRig(t, 1)
+	divide := func(g string, asked int64) lease.Share {
+		t.Helper()
+		s, err := r.leases.Divide(t.Context(), lease.Gateway{Node: g, Epoch: g}, []lease.Demand{{TenantID: tenant, LimitID: "rpm", Asked: asked, Max: 1000, Burst: 1000}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s[0]
+	}
+	if s := divide("old", 50); s.Max != 1000 {
+		t.Errorf("alone: %+v", s)
+	}
+	if s := divide("new", 50); s.Max != 50 || s.Burst != 50 {
+		t.Errorf("the new one: %+v, want the even part of a tenth", s)
+	}
+	if s := divide("old", 50); s.Max != 500 {
+		t.Errorf("the old one then: %+v", s)
+	}
+	if s := divide("new", 50); s.Max != 500 {
+		t.Errorf("the new one then: %+v", s)
 	}
 }
 

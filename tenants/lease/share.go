@@ -54,9 +54,10 @@ func (s *Store) Leave(ctx context.Context, g Gateway) error {
 }
 
 // Divide sets the gateway's shares of limits by what all gateways were asked
-// for lately. A share never takes what another still holds: it grows only as
-// the others' shares shrink, so that the shares of one limit sum to at most
-// the limit from the second refresh on.
+// for lately. A share takes what another still holds only up to the even part
+// of a tenth that everybody is due, so that a gateway which comes anew refuses
+// nobody meanwhile: the shares of one limit sum to at most the limit, and a
+// tenth of it until the others have refreshed theirs.
 func (s *Store) Divide(ctx context.Context, g Gateway, demands []Demand) ([]Share, error) {
 	out := make([]Share, len(demands))
 	order := make([]int, len(demands))
@@ -121,5 +122,8 @@ func divide(d *Demand, others []holder) Share {
 		free.Max -= o.Max
 		free.Burst -= o.Burst
 	}
-	return Share{Max: max(min(quota.Split(d.Max, demand)[0], free.Max), 0), Burst: max(min(quota.Split(d.Burst, demand)[0], free.Burst), 0)}
+	part := func(total, free int64) int64 {
+		return max(min(quota.Split(total, demand)[0], free), total/10/int64(len(demand)), 0)
+	}
+	return Share{Max: part(d.Max, free.Max), Burst: part(d.Burst, free.Burst)}
 }
