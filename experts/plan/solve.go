@@ -34,8 +34,8 @@ type Problem struct {
 	TopK       int // experts per token, for Activated
 
 	// Work bounds the search, in evaluated changes over all layers; 0 means
-	// DefaultWork, or where Moves is limited DefaultBoundedWork, and in
-	// proportion more above 8 moves. The same problem and work give the same plan.
+	// DefaultWork, or where Moves is limited DefaultBoundedWork, in proportion
+	// more above 8 moves, and at least what spends the moves of each layer. The same problem and work give the same plan.
 	Work int
 	// Stop is asked between layers; true abandons planning.
 	Stop func() bool
@@ -220,10 +220,20 @@ func newSolver(p Problem, moe int) *solver {
 		work = DefaultWork
 	}
 	s := &solver{p: p, work: max(1000, work/max(1, moe)), t: newTable(len(p.Loads[0]), p.Fleet)}
+	if bounded && p.Work == 0 {
+		s.work = max(s.work, spendable(p.Fleet, p.Moves))
+	}
 	if bounded {
 		s.m = newMigrator(s.t)
 	}
 	return s
+}
+
+// spendable is the work that lets a layer spend its moves. A step compares at
+// most the slots of the hottest device with all others; most look at far fewer,
+// so that a third of that for each move pays for several rounds.
+func spendable(f Fleet, moves int) int {
+	return f.Total() * f.Total() / f.active() * max(5, moves) * 3 / 10
 }
 
 // layer plans one layer.
