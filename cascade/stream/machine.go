@@ -228,18 +228,6 @@ func (m *Machine) CloudFail(why cascade.Reason) Output {
 	return Output{Flush: m.release()}
 }
 
-// Cancel ends the stream because the client went away.
-func (m *Machine) Cancel() Output {
-	if m.done {
-		return Output{}
-	}
-	tier := cascade.TierEdge
-	if m.begun {
-		tier = cascade.TierCloud
-	}
-	return m.fail(tier, m.reason)
-}
-
 // kept is the reason of an answer that is kept by the verdict, or because a
 // hedge has failed.
 func (m *Machine) kept(v cascade.Verdict) cascade.Reason {

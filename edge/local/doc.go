@@ -3,6 +3,7 @@
 // node's own worker, let cascade.After judge, and answer or let the request
 // over to the cloud. Policies stand in package cascade; here is the acting.
 //
-// The edge's answer is held whole until it is judged. A streaming client gets
-// comments as heartbeats meanwhile, and then the answer of one tier only.
+// The beginning of a streamed answer is held back until it is judged, anything
+// else until it is whole; package cascade/stream decides, flight acts. A
+// streaming client gets comments as heartbeats meanwhile.
 package local
