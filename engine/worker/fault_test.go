@@ -104,7 +104,8 @@ func TestBrokenStep(t *testing.T) {
 // TestDrain: a worker that stops refuses new requests, ends those that run, and
 // cuts what does not end in time.
 func TestDrain(t *testing.T) {
-	r := startGated(t, worker.Config{Role: "mixed", Drain: 500 * time.Millisecond})
+	const patience = 4 * time.Second // enough for the short one on a busy machine
+	r := startGated(t, worker.Config{Role: "mixed", Drain: patience})
 	type answer struct {
 		raw  []string
 		done bool
@@ -141,7 +142,8 @@ func TestDrain(t *testing.T) {
 		}
 	}
 	// The long one is in a step that ends only after the worker's patience has.
-	time.AfterFunc(700*time.Millisecond, func() { r.gate <- struct{}{} })
+	later := time.AfterFunc(patience+200*time.Millisecond, func() { r.gate <- struct{}{} })
+	defer later.Stop()
 	if a := <-long; a.done || len(a.raw) == 0 || !strings.Contains(a.raw[len(a.raw)-1], "worker_draining") {
 		t.Errorf("long answer: done %v, %v", a.done, a.raw)
 	}
