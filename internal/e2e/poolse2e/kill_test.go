@@ -142,7 +142,7 @@ func (f *fleet) ledgerHas(t *testing.T, answers []answer) {
 // TestManyStreams holds many streams on one gateway, with readers that do not
 // read among them, and tells what a stream costs in memory.
 func TestManyStreams(t *testing.T) {
-	n, slow := count(200, 1000), count(5, 20)
+	n, slow, length := count(200, 1000), count(5, 20), count(12, 30)
 	f := newFleet(t, 400*time.Millisecond, true)
 	before := rss(t, f.all["g1"])
 	for range slow {
@@ -153,7 +153,7 @@ func TestManyStreams(t *testing.T) {
 	answers := make([]answer, n)
 	for i := range n {
 		wg.Go(func() {
-			answers[i] = f.ask(t.Context(), "g1", i%prompts, 30, true, func() { began.Add(1) })
+			answers[i] = f.ask(t.Context(), "g1", i%prompts, length, true, func() { began.Add(1) })
 		})
 		if i%50 == 49 {
 			time.Sleep(50 * time.Millisecond) // connections come in waves

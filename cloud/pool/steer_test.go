@@ -1,0 +1,62 @@
+package pool
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/cloud/roles"
+	"github.com/weirhq/weir/cloud/route"
+	"github.com/weirhq/weir/engine/fake"
+	"github.com/weirhq/weir/engine/worker/cost"
+	"github.com/weirhq/weir/engine/worker/state"
+)
+
+// TestRolesFollowTheLoad: an idle side gives an instance to one that is behind,
+// once in a dwell time.
+func TestRolesFollowTheLoad(t *testing.T) {
+	var members []Member
+	for _, name := range []string{"d1", "p1", "p2"} {
+		members = append(members, Member{Name: name, URL: "http://h", Model: "m"})
+	}
+	p := still(t, members...)
+	tell := func(name, role string, load state.Load, c *cost.Model) {
+		if err := p.hear(p.find(name), &state.Message{Full: true, Seq: 1, Epoch: "", Role: role, Health: "ok", Load: load, Cost: c}); err == nil {
+			t.Fatal("a message without an epoch was taken")
+		}
+		if err := p.hear(p.find(name), &state.Message{Full: true, Seq: 1, Epoch: "e", Role: role, Health: "ok", Load: load, Cost: c}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tell("p1", "prefill", state.Load{Running: 2}, nil)
+	tell("p2", "prefill", state.Load{}, nil)
+	tell("d1", "decode", state.Load{Running: 9, StepMS: 80}, nil)
+	got := p.reroles(roles.Params{})
+	if len(got) != 1 || got[0].ID != "p2" || got[0].Role != route.Decode || got[0].Reason != roles.ReasonDecode {
+		t.Fatalf("%+v, want the idle p2 to decode", got)
+	}
+	p.reroled("p2")
+	if got := p.reroles(roles.Params{}); len(got) != 0 {
+		t.Errorf("a second change at once: %+v", got)
+	}
+	p.start = p.start.Add(-time.Minute)
+	tell("d1", "decode", state.Load{Running: 1, StepMS: 5}, nil)
+	tell("p2", "decode", state.Load{}, nil)
+	tell("p1", "prefill", state.Load{PrefillTokensWaiting: 5000}, &cost.Model{Pieces: []cost.Piece{{PerPrefill: 1}}})
+	if got := p.reroles(roles.Params{}); len(got) != 1 || got[0].ID != "p2" || got[0].Role != route.Prefill {
+		t.Errorf("%+v, want the idle p2 to prefill", got)
+	}
+}
+
+// TestOrders: a worker takes an order, and an engine that knows none does not.
+func TestOrders(t *testing.T) {
+	_, url := stateful(t, fake.Options{})
+	p := start(t, Member{Name: "a", URL: url, Model: "m"})
+	await(t, "heard of it", func() bool { return status(p, "a").Report != nil })
+	if !p.order(t.Context(), "a", "role", map[string]string{"role": "decode"}) {
+		t.Error("the order was not taken")
+	}
+	await(t, "the role changed", func() bool { return status(p, "a").Role == route.Decode })
+	if p.order(t.Context(), "a", "dance", map[string]string{}) {
+		t.Error("an unknown order was taken")
+	}
+}
