@@ -18,7 +18,6 @@ type script struct {
 	cloud     string
 	handoff   string
 	tokens    int // of the window, -1 for the model's
-	hedge     bool
 	continues bool
 	mode      string
 	private   bool
