@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"regexp/syntax"
 	"sort"
 	"strings"
 )
@@ -18,16 +19,40 @@ var annotations = map[string]bool{
 	"$defs": true, "definitions": true, // compiled where they are referred to
 }
 
+// Compiler makes the schemas of one request, which share its limits: 20,000
+// nodes, and 50,000 instructions of compiled patterns.
+type Compiler struct{ nodes, insts int }
+
+// NewCompiler returns a compiler that has made nothing yet.
+func NewCompiler() *Compiler { return &Compiler{nodes: maxNodes, insts: maxInsts} }
+
+// Compile is ParseSchema within what the limits have left.
+func (c *Compiler) Compile(data []byte) (*Schema, error) {
+	v, err := decode(data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSchema, err)
+	}
+	one := compiler{Compiler: c, root: v, refs: map[string]*Schema{}}
+	s, err := one.compile(v, 0)
+	switch {
+	case errors.Is(err, ErrUnsupported):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrSchema, err)
+	}
+	return s, nil
+}
+
 // compiler makes one Schema. refs are the schemas that references lead to, the
 // unfinished ones too: a schema may refer to itself.
 type compiler struct {
-	left int
+	*Compiler
 	root any
 	refs map[string]*Schema
 }
 
 func (c *compiler) compile(v any, depth int) (*Schema, error) {
-	if c.left--; c.left < 0 || depth > maxDepth {
+	if c.nodes--; c.nodes < 0 || depth > maxDepth {
 		return nil, errTooLarge
 	}
 	s := anySchema()
@@ -82,7 +107,7 @@ func (c *compiler) reference(v any, depth int) (*Schema, error) {
 	}
 	s := anySchema()
 	c.refs[at] = s
-	if c.left--; c.left < 0 || depth > maxDepth {
+	if c.nodes--; c.nodes < 0 || depth > maxDepth {
 		return nil, errTooLarge
 	}
 	return s, c.fill(s, to, depth+1)
@@ -123,7 +148,7 @@ func (c *compiler) keyword(s *Schema, key string, v any, depth int) (err error) 
 	case "allOf":
 		s.allOf, err = c.list(v, depth)
 	case "pattern":
-		s.pattern, err = pattern(v)
+		s.pattern, s.insts, err = c.pattern(v)
 	case "uniqueItems":
 		s.unique, _ = v.(bool)
 	default:
@@ -229,14 +254,29 @@ func (c *compiler) list(v any, depth int) ([]*Schema, error) {
 	return out, nil
 }
 
-func pattern(v any) (*regexp.Regexp, error) {
+// pattern compiles a pattern and counts its instructions. A counted repetition
+// makes a thousand of them from a few bytes.
+func (c *Compiler) pattern(v any) (re *regexp.Regexp, insts int, err error) {
 	text, ok := v.(string)
 	if !ok {
-		return nil, errors.New("want a text")
+		return nil, 0, errors.New("want a text")
 	}
-	re, err := regexp.Compile(text)
+	if len(text) > maxPattern || c.insts <= 0 {
+		return nil, 0, fmt.Errorf("patterns of this size are %w", ErrUnsupported)
+	}
+	tree, err := syntax.Parse(text, syntax.Perl)
 	if err != nil { // it may be right in the dialect of ECMA-262
-		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
+		return nil, 0, fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
-	return re, nil
+	prog, err := syntax.Compile(tree.Simplify())
+	if err != nil {
+		return nil, 0, fmt.Errorf("%w: %w", ErrUnsupported, err)
+	}
+	if c.insts -= len(prog.Inst); c.insts < 0 {
+		return nil, 0, fmt.Errorf("patterns of this size are %w", ErrUnsupported)
+	}
+	if re, err = regexp.Compile(text); err != nil {
+		return nil, 0, fmt.Errorf("%w: %w", ErrUnsupported, err)
+	}
+	return re, len(prog.Inst), nil
 }

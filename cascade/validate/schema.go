@@ -32,10 +32,14 @@ var ErrInvalid = errors.New("invalid answer")
 
 // Limits of schemas and answers.
 const (
-	maxDepth  = 64
-	maxAnswer = 1 << 20
-	maxNodes  = 10_000
-	maxSteps  = 250_000 // comparisons of one value with one schema
+	maxDepth   = 64
+	maxAnswer  = 1 << 20
+	maxNodes   = 20_000  // of all schemas of a Compiler
+	maxInsts   = 50_000  // of all patterns of a Compiler
+	maxPattern = 256     // bytes
+	maxSteps   = 250_000 // comparisons of one value with one schema
+	// stepWork is how many bytes times instructions of a pattern are one step.
+	stepWork = 64
 )
 
 // work bounds one check: both the schema and the answer may be hostile.
@@ -63,6 +67,7 @@ type Schema struct {
 	allOf      []*Schema
 	not        *Schema
 	pattern    *regexp.Regexp
+	insts      int // of pattern
 
 	minimum, maximum                   float64
 	exclusiveMinimum, exclusiveMaximum float64
@@ -75,21 +80,7 @@ type Schema struct {
 
 // ParseSchema compiles a schema. Unknown keywords are ErrUnsupported, except for
 // annotations, so that a rule cannot be dropped silently.
-func ParseSchema(data []byte) (*Schema, error) {
-	v, err := decode(data)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSchema, err)
-	}
-	c := compiler{left: maxNodes, root: v, refs: map[string]*Schema{}}
-	s, err := c.compile(v, 0)
-	switch {
-	case errors.Is(err, ErrUnsupported):
-		return nil, err
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrSchema, err)
-	}
-	return s, nil
-}
+func ParseSchema(data []byte) (*Schema, error) { return NewCompiler().Compile(data) }
 
 // decode reads exactly one JSON value.
 func decode(data []byte) (any, error) {
@@ -148,7 +139,7 @@ func (s *Schema) check(v any, at string, w work) error {
 	}
 	switch v := v.(type) {
 	case string:
-		return s.checkString(v, at)
+		return s.checkString(v, at, w)
 	case json.Number:
 		return s.checkNumber(v, at)
 	case []any:
@@ -226,12 +217,18 @@ func (s *Schema) checkCombined(v any, at string, w work) error {
 	return nil
 }
 
-func (s *Schema) checkString(v, at string) error {
+func (s *Schema) checkString(v, at string, w work) error {
 	n := utf8.RuneCountInString(v)
-	switch {
-	case n < s.minLength || n > s.maxLength:
+	if n < s.minLength || n > s.maxLength {
 		return fmt.Errorf("%s: length %d", place(at), n)
-	case s.pattern != nil && !s.pattern.MatchString(v):
+	}
+	if s.pattern == nil {
+		return nil
+	}
+	if *w.left -= len(v) * s.insts / stepWork; *w.left < 0 {
+		return errors.New("too much to check")
+	}
+	if !s.pattern.MatchString(v) {
 		return fmt.Errorf("%s: does not match %s", place(at), s.pattern)
 	}
 	return nil

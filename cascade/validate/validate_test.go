@@ -85,7 +85,8 @@ func TestSchemaIsStrict(t *testing.T) {
 			t.Errorf("schema %.60s: %v", bad, err)
 		}
 	}
-	for _, other := range []string{`{"typ":"string"}`, `{"if":{}}`, `{"$ref":"https://example.org/x"}`, `{"pattern":"(?=x)"}`} {
+	for _, other := range []string{`{"typ":"string"}`, `{"if":{}}`, `{"$ref":"https://example.org/x"}`, `{"pattern":"(?=x)"}`,
+		`{"pattern":"` + strings.Repeat("a", 300) + `"}`, `{"pattern":"(` + strings.Repeat(`\\pL`, 60) + `){1000}"}`} {
 		if _, err := ParseSchema([]byte(other)); !errors.Is(err, ErrUnsupported) || errors.Is(err, ErrSchema) {
 			t.Errorf("schema %.60s: %v", other, err)
 		}
@@ -145,5 +146,30 @@ func TestCheckIsBounded(t *testing.T) {
 	deep := `{"items":` + strings.Repeat(`{"anyOf":[{"type":"number"},`, 20) + `{}` + strings.Repeat(`]}`, 20) + `}`
 	if err := mustSchema(t, deep).Check([]byte(big)); !errors.Is(err, ErrInvalid) {
 		t.Errorf("a check without end: %v", err)
+	}
+}
+
+// A few bytes of pattern are thousands of instructions: all schemas of a request
+// share what may be compiled, and a check counts what matching takes.
+func TestPatternsAreBounded(t *testing.T) {
+	const counted = `{"pattern":"^(a?){1000}$"}`
+	c, compiled := NewCompiler(), 0
+	var last error
+	for range 128 {
+		if _, err := c.Compile([]byte(counted)); err != nil {
+			last = err
+			continue
+		}
+		compiled++
+	}
+	if compiled == 0 || compiled > 25 || !errors.Is(last, ErrUnsupported) {
+		t.Errorf("%d patterns of over 2,000 instructions are compiled, then %v", compiled, last)
+	}
+	s := mustSchema(t, counted)
+	if err := s.Check([]byte(`"` + strings.Repeat("a", 900) + `"`)); err != nil {
+		t.Error(err)
+	}
+	if err := s.Check([]byte(`"` + strings.Repeat("a", 500_000) + `"`)); err == nil || !strings.Contains(err.Error(), "too much") {
+		t.Errorf("a match without bounds: %v", err)
 	}
 }

@@ -27,13 +27,14 @@ const maxTools = 128
 // member that is wrong.
 func parseChecks(b openai.Body) (checks, error) {
 	var k checks
-	if err := k.readFormat(b["response_format"]); err != nil {
+	compiler := validate.NewCompiler()
+	if err := k.readFormat(b["response_format"], compiler); err != nil {
 		return k, err
 	}
-	return k, k.readTools(b["tools"])
+	return k, k.readTools(b["tools"], compiler)
 }
 
-func (k *checks) readFormat(raw json.RawMessage) error {
+func (k *checks) readFormat(raw json.RawMessage, compiler *validate.Compiler) error {
 	if !present(raw) {
 		return nil
 	}
@@ -56,7 +57,7 @@ func (k *checks) readFormat(raw json.RawMessage) error {
 		if f.JSONSchema == nil || len(f.JSONSchema.Schema) == 0 {
 			return openai.BadRequest("response_format.json_schema", openai.CodeMissing, "response_format.json_schema must be an object with name and schema")
 		}
-		k.rules.Schema, err = k.schema("response_format.json_schema.schema", f.JSONSchema.Schema)
+		k.rules.Schema, err = k.schema(compiler, "response_format.json_schema.schema", f.JSONSchema.Schema)
 	default:
 		return openai.BadRequest("response_format.type", openai.CodeInvalidValue, "response_format.type must be text, json_object or json_schema")
 	}
@@ -64,7 +65,7 @@ func (k *checks) readFormat(raw json.RawMessage) error {
 	return err
 }
 
-func (k *checks) readTools(raw json.RawMessage) error {
+func (k *checks) readTools(raw json.RawMessage, compiler *validate.Compiler) error {
 	if !present(raw) {
 		return nil
 	}
@@ -94,7 +95,7 @@ func (k *checks) readTools(raw json.RawMessage) error {
 		var s *validate.Schema
 		if present(t.Function.Parameters) {
 			var err error
-			if s, err = k.schema(at+".function.parameters", t.Function.Parameters); err != nil {
+			if s, err = k.schema(compiler, at+".function.parameters", t.Function.Parameters); err != nil {
 				return err
 			}
 		}
@@ -104,8 +105,8 @@ func (k *checks) readTools(raw json.RawMessage) error {
 	return nil
 }
 
-func (k *checks) schema(at string, raw json.RawMessage) (*validate.Schema, error) {
-	s, err := validate.ParseSchema(raw)
+func (k *checks) schema(compiler *validate.Compiler, at string, raw json.RawMessage) (*validate.Schema, error) {
+	s, err := compiler.Compile(raw)
 	switch {
 	case errors.Is(err, validate.ErrUnsupported):
 		k.beyond = true
