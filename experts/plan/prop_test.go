@@ -189,6 +189,27 @@ func TestBoundAgainstBruteForce(t *testing.T) {
 	})
 }
 
+// Cases that TestBoundAgainstBruteForce once found, where an expert without load
+// takes up a slot.
+func TestIdleExperts(t *testing.T) {
+	for _, tt := range []struct {
+		load           []float64
+		devices, slots int
+		best           float64
+	}{
+		{[]float64{0, 2, 2}, 2, 2, 2},
+		{[]float64{0, 1, 2}, 3, 2, 1},
+	} {
+		r, err := Solve(Problem{Loads: [][]float64{tt.load}, Fleet: Uniform(tt.devices, tt.slots)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.Max(r.Placement.DeviceLoads(0, tt.load)); got > tt.best+1e-9 {
+			t.Errorf("load %v on %d devices of %d: found %v, best %v", tt.load, tt.devices, tt.slots, got, tt.best)
+		}
+	}
+}
+
 // eachRow calls f with every assignment of experts to slots, where there are at most 5000.
 func eachRow(slots, experts int, f func([]int)) {
 	if math.Pow(float64(experts), float64(slots)) > 5000 {

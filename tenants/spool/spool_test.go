@@ -68,7 +68,7 @@ func drainAll(t testing.TB, s *Spool) (rows []tenants.UsageRecord) {
 // eventually polls, because the keeper works beside.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s did not come to pass", what)
 		}
