@@ -56,7 +56,8 @@ type End struct {
 
 // Options of a Machine.
 type Options struct {
-	Judge       bool           // the edge's answer is judged; otherwise it is shown as it comes
+	Judge       bool           // the edge's answer is judged
+	Whole       bool           // an answer is sent at its end: until then the client has seen nothing
 	Reason      cascade.Reason // of an answer that is not judged
 	Cloud       bool           // the cloud may be asked at all
 	Handoff     Handoff
@@ -88,7 +89,7 @@ type Machine struct {
 
 // NewMachine starts an answer.
 func NewMachine(o Options) *Machine {
-	return &Machine{opt: o, holding: o.Judge, reason: o.Reason}
+	return &Machine{opt: o, holding: o.Judge || o.Whole, reason: o.Reason}
 }
 
 // Text is a piece of the edge's text; pass says that it is shown at once.
@@ -104,9 +105,10 @@ func (m *Machine) Text() (pass bool) {
 // Tool says whether a tool call is open. Inside one nothing is handed over.
 func (m *Machine) Tool(open bool) { m.tool = open }
 
-// Undecided reports whether a verdict on the text held back is awaited.
+// Undecided reports whether a verdict on the text held back is awaited. Inside a
+// tool call none is: it could not be acted on.
 func (m *Machine) Undecided() bool {
-	return m.holding && !m.done && !m.begun && (m.asking == AskNone || m.hedged)
+	return m.opt.Judge && m.holding && !m.tool && !m.done && !m.begun && (m.asking == AskNone || m.hedged)
 }
 
 // Watched reports whether text is shown that a hand-over may still cut short.
@@ -125,7 +127,7 @@ func (m *Machine) Hedge() Output {
 // alarm is raised.
 func (m *Machine) Window(v cascade.Verdict) Output {
 	switch {
-	case !m.Undecided() || m.tool:
+	case !m.Undecided():
 		return Output{}
 	case v.Escalate && m.hedged:
 		return m.await(v.Reason)

@@ -81,6 +81,9 @@ func TestStories(t *testing.T) {
 		{"the edge is lost while held", "e X B c C", auto, "c", 1, End{cascade.TierCloud, cascade.ReasonEdgeUnavailable, false}},
 		{"the edge is lost after text was shown", "e w e X", auto, "ee", 0, End{cascade.TierEdge, cascade.ReasonEdgeUnavailable, true}},
 		{"not judged", "e e E", Options{Reason: cascade.ReasonClientMode}, "ee", 0, End{cascade.TierEdge, cascade.ReasonClientMode, false}},
+		{"not judged, the edge is lost", "e X", Options{Cloud: true}, "e", 0, End{cascade.TierEdge, cascade.ReasonEdgeUnavailable, true}},
+		{"not judged and whole, the edge is lost", "e X B c C", Options{Cloud: true, Whole: true}, "c", 1, End{cascade.TierCloud, cascade.ReasonEdgeUnavailable, false}},
+		{"not judged and whole", "e w e E", Options{Whole: true, Reason: cascade.ReasonClientMode}, "ee", 0, End{cascade.TierEdge, cascade.ReasonClientMode, false}},
 		{"no cloud", "e W e E", Options{Judge: true}, "ee", 0, End{cascade.TierEdge, cascade.ReasonLowConfidence, false}},
 		{"hedge, the edge is sure", "H e w e .", auto, "ee", 1, End{cascade.TierEdge, cascade.ReasonConfident, false}},
 		{"hedge, the edge is sure at its end", "H e .", auto, "e", 1, End{cascade.TierEdge, cascade.ReasonConfident, false}},
@@ -144,10 +147,13 @@ func TestNoHandoffInsideToolCall(t *testing.T) {
 	v := view{m: NewMachine(Options{Judge: true, Cloud: true, Handoff: HandoffContinue, CanContinue: true})}
 	v.play("T")
 	v.edge("{")
-	if v.play("W"); len(v.asks) > 0 || !v.m.Undecided() {
+	if v.play("W"); len(v.asks) > 0 || v.m.Undecided() {
 		t.Errorf("a tool call is torn: %+v", v)
 	}
 	v.play("t")
+	if !v.m.Undecided() {
+		t.Error("after the tool call no verdict is awaited")
+	}
 	if v.play("W"); len(v.asks) != 1 {
 		t.Errorf("after the tool call: %+v", v)
 	}
@@ -160,7 +166,7 @@ func TestNoHandoffInsideToolCall(t *testing.T) {
 func TestInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Options{
-			Judge: rapid.Bool().Draw(t, "judge"), Cloud: rapid.Bool().Draw(t, "cloud"), CanContinue: rapid.Bool().Draw(t, "can"),
+			Judge: rapid.Bool().Draw(t, "judge"), Whole: rapid.Bool().Draw(t, "whole"), Cloud: rapid.Bool().Draw(t, "cloud"), CanContinue: rapid.Bool().Draw(t, "can"),
 			Handoff: rapid.SampledFrom([]Handoff{"", HandoffFinish, HandoffContinue, HandoffAppend}).Draw(t, "handoff"),
 		}
 		v := view{m: NewMachine(o)}
