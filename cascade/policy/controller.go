@@ -152,12 +152,13 @@ func (c *Controller) turn(now time.Time) {
 	}
 }
 
-// BudgetLeft is what may still be spent today, nano-dollars; ok is false
-// without a budget. The hard limit of cascade.Node.
-func (c *Controller) BudgetLeft() (left int64, ok bool) {
+// BudgetLeft is what may still be spent on the day of now (UTC), nano-dollars;
+// ok is false without a budget. The hard limit of cascade.Node.
+func (c *Controller) BudgetLeft(now time.Time) (left int64, ok bool) {
 	if c.set.Budget == nil {
 		return 0, false
 	}
+	c.turn(now)
 	return max(0, c.set.Budget.PerDayNano-c.spent), true
 }
 

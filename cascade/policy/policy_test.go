@@ -68,7 +68,7 @@ func run(c *Controller, n int, cost int64, perHour int) (rate float64, spent int
 	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	for range n {
 		p := c.Policy(Costs{CloudNano: cost})
-		left, limited := c.BudgetLeft()
+		left, limited := c.BudgetLeft(now)
 		node := cascade.Node{EdgeReady: true, CloudCost: cost, Budget: left, Budgeted: limited}
 		v := cascade.Judge(&cascade.Request{}, rng.Float64(), true, false, &p, &node)
 		d := Decided{Verdict: v}
@@ -119,7 +119,7 @@ func TestBudgetLastsTheDay(t *testing.T) {
 		for i := range perDay {
 			const cost = 300
 			p := c.Policy(Costs{CloudNano: cost})
-			left, _ := c.BudgetLeft()
+			left, _ := c.BudgetLeft(now)
 			node := cascade.Node{EdgeReady: true, CloudCost: cost, Budget: left, Budgeted: true}
 			v := cascade.Judge(&cascade.Request{}, rng.Float64(), true, false, &p, &node)
 			d := Decided{Verdict: v}
@@ -206,8 +206,11 @@ func TestSavedControllers(t *testing.T) {
 	spender.Observe(Decided{SpentNano: 600}, now)
 	spender.Charge(100, now)
 	for _, set := range []Settings{{Budget: budget}, {Name: "new", Budget: &Budget{PerDayNano: 1000, RightNano: 20}}} {
-		if left, _ := again(spender, set).BudgetLeft(); left != 300 {
+		if left, _ := again(spender, set).BudgetLeft(now); left != 300 {
 			t.Errorf("%+v: %d left of 1000 after 700 were spent", set, left)
+		}
+		if left, _ := again(spender, set).BudgetLeft(now.AddDate(0, 0, 1)); left != 1000 {
+			t.Errorf("%+v: %d left of 1000 the day after, before its first request", set, left)
 		}
 	}
 

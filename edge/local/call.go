@@ -228,7 +228,7 @@ func (c *call) observe(s *Server) {
 		CloudP90:  s.latency.p90(),
 		CloudCost: s.costBound(c, health.Context),
 	}
-	c.node.Budget, c.node.Budgeted = c.rules.Budget()
+	c.node.Budget, c.node.Budgeted = c.rules.Budget(s.opt.Now())
 }
 
 func present(raw json.RawMessage) bool {

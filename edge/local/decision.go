@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/journal"
@@ -143,11 +144,11 @@ var errBudget = &openai.Error{Status: http.StatusTooManyRequests, Type: openai.T
 	Message: "the budget is used up", NoRetry: true}
 
 // reserve takes what asking the cloud may cost from the class's budget, once.
-func (c *call) reserve() error {
+func (c *call) reserve(now time.Time) error {
 	if c.reserved > 0 {
 		return nil
 	}
-	if !c.rules.Reserve(c.node.CloudCost) {
+	if !c.rules.Reserve(c.node.CloudCost, now) {
 		return errBudget
 	}
 	c.reserved = c.node.CloudCost

@@ -87,7 +87,7 @@ func (s *Server) startAsking(ctx context.Context, c *call, kind stream.Ask, why 
 	if c.opt.Privacy.Local() { // the plan never asks for it: this is the second lock
 		return nil, errors.New("a local-only request must not leave this node")
 	}
-	if err := c.reserve(); err != nil {
+	if err := c.reserve(s.opt.Now()); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)

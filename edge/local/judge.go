@@ -46,7 +46,7 @@ func (c *call) judgeAtBest(s *Server, p *upstream.Progress) cascade.Verdict {
 // refresh brings what a verdict depends on up to now.
 func (c *call) refresh(s *Server) {
 	c.ask.Remaining = c.remaining(s.opt.Now())
-	c.node.Budget, c.node.Budgeted = c.rules.Budget()
+	c.node.Budget, c.node.Budgeted = c.rules.Budget(s.opt.Now())
 	if c.rules != nil {
 		c.policy = c.rules.Policy(s.costs(c))
 	}

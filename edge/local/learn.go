@@ -155,7 +155,7 @@ func (s *Server) shadow(c *call) learning.Ask {
 	req := uplink.Request{Method: http.MethodPost, Path: c.kind.Path(), Header: h, Body: body.JSON()}
 	rules, bound := c.rules, c.node.CloudCost
 	return func(ctx context.Context) (a learning.Answer, err error) {
-		if !rules.Reserve(bound) {
+		if !rules.Reserve(bound, s.opt.Now()) {
 			return a, errBudget
 		}
 		began := s.opt.Now()

@@ -102,27 +102,27 @@ func (c *Class) Policy(k policy.Costs) cascade.Policy {
 	return p
 }
 
-// Budget is what may still be promised today, nano-dollars; ok is false where
-// no budget is set.
-func (c *Class) Budget() (left int64, ok bool) {
+// Budget is what may still be promised on the day of now (UTC), nano-dollars; ok
+// is false where no budget is set.
+func (c *Class) Budget(now time.Time) (left int64, ok bool) {
 	if c == nil || !c.money {
 		return 0, false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	left, ok = c.ctl.BudgetLeft()
+	left, ok = c.ctl.BudgetLeft(now)
 	return max(0, left-c.reserved), ok
 }
 
 // Reserve promises a request what asking the cloud may cost at most. It reports
 // false, and promises nothing, when the budget does not hold it any more.
-func (c *Class) Reserve(nano int64) bool {
+func (c *Class) Reserve(nano int64, now time.Time) bool {
 	if c == nil || !c.money {
 		return true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	left, _ := c.ctl.BudgetLeft()
+	left, _ := c.ctl.BudgetLeft(now)
 	if left -= c.reserved; left <= 0 || nano > left {
 		return false
 	}
@@ -160,7 +160,9 @@ func (c *Class) Settle(e Settlement, now time.Time) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.reserved -= e.Reserved
+	if c.money { // without a budget Reserve adds nothing
+		c.reserved -= e.Reserved
+	}
 	if e.Spent > 0 {
 		if c.mean == 0 {
 			c.mean = float64(e.Spent)

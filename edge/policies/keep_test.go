@@ -30,12 +30,12 @@ func TestBudgetOutlivesRestarts(t *testing.T) {
 	go func() { done <- s.Keep(ctx, path, time.Hour) }()
 	c := s.For(spec(budgeted))
 	c.Settle(policies.Settlement{Spent: 3000}, now)
-	if !c.Reserve(2000) {
+	if !c.Reserve(2000, now) {
 		t.Fatal("5000 do not hold 2000")
 	}
 	c.Charge(0, 1000, now) // a shadow label
 	changed := s.For(spec(`{"name":"other","budget":{"per_day_nano":10000,"right_nano":9000}}`))
-	if left, _ := changed.Budget(); left != 4000 {
+	if left, _ := changed.Budget(now); left != 4000 {
 		t.Errorf("new settings have %d left of 10000 after 4000 and a promise of 2000", left)
 	}
 	stop()
@@ -46,12 +46,33 @@ func TestBudgetOutlivesRestarts(t *testing.T) {
 	if err := again.Restore(path); err != nil {
 		t.Fatal(err)
 	}
-	if left, _ := again.For(spec(budgeted)).Budget(); left != 4000 {
+	if left, _ := again.For(spec(budgeted)).Budget(now); left != 4000 {
 		t.Errorf("after the restart %d are left", left)
 	}
 	fresh := again.For(&tenants.Policy{TenantID: "t", Class: "other", Spec: []byte(budgeted)})
-	if left, _ := fresh.Budget(); left != 10000 {
+	if left, _ := fresh.Budget(now); left != 10000 {
 		t.Errorf("another class has %d left", left)
+	}
+}
+
+// Requests that end under settings without a budget give back no promise.
+func TestBudgetOutlivesOtherSettings(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	s := newSet(io.Discard)
+	s.For(spec(budgeted)).Settle(policies.Settlement{Spent: 3000}, now)
+	rated := s.For(spec(`{"rate":0.2}`))
+	for range 5 {
+		if !rated.Reserve(1000, now) {
+			t.Fatal("a rate has no budget")
+		}
+		rated.Settle(policies.Settlement{Reserved: 1000, Spent: 10}, now)
+	}
+	again := s.For(spec(budgeted))
+	if left, _ := again.Budget(now); left != 7000 {
+		t.Errorf("%d are left of 10000 after 3000", left)
+	}
+	if left, _ := again.Budget(now.AddDate(0, 0, 1)); left != 10000 {
+		t.Errorf("%d are left of 10000 on the next day", left)
 	}
 }
 

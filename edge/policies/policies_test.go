@@ -139,19 +139,19 @@ func TestRefusedSettings(t *testing.T) {
 // What requests under way may cost is promised once; what they cost counts.
 func TestBudget(t *testing.T) {
 	c := newSet(io.Discard).For(spec(`{"budget":{"per_day_nano":10000,"right_nano":5000}}`))
-	if !c.Reserve(6000) || c.Reserve(6000) {
+	noon := time.Unix(1_700_000_000, 0)
+	if !c.Reserve(6000, noon) || c.Reserve(6000, noon) {
 		t.Error("10000 hold one promise of 6000")
 	}
-	if left, ok := c.Budget(); !ok || left != 4000 {
+	if left, ok := c.Budget(noon); !ok || left != 4000 {
 		t.Errorf("left %d %v", left, ok)
 	}
-	noon := time.Unix(1_700_000_000, 0)
 	c.Settle(policies.Settlement{Reserved: 6000, Spent: 1000}, noon)
-	if left, _ := c.Budget(); left != 9000 {
+	if left, _ := c.Budget(noon); left != 9000 {
 		t.Errorf("left %d after 1000 were spent", left)
 	}
 	var none *policies.Class
-	if _, ok := none.Budget(); ok || !none.Reserve(1<<40) {
+	if _, ok := none.Budget(noon); ok || !none.Reserve(1<<40, noon) {
 		t.Error("no class has no budget")
 	}
 }
