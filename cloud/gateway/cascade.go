@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/weirhq/weir/cascade"
@@ -33,7 +34,9 @@ func (a *admitted) draft() (done bool) {
 			a.inPool(large)
 		}
 	}()
-	sel, decision := a.g.opts.Pool.Select(a.g.opts.Policy, route.Arrival, a.poolAsk(), a.seed())
+	ask := a.poolAsk()
+	ask.Movable = false // the draft is not streamed, whatever the client asked for
+	sel, decision := a.g.opts.Pool.Select(a.g.opts.Policy, route.Arrival, ask, a.seed())
 	if sel.Decode == nil {
 		a.story.addDecision(decision)
 		a.result.Reason = cascade.ReasonEdgeUnavailable
@@ -101,6 +104,9 @@ func (a *attempt) smallLeg(ctx context.Context, h *handoff) (*cascading.Answer, 
 	c := chunk.Read(data)
 	if c.Bad || c.Failed() {
 		return nil, engineFailure(leg, &c)
+	}
+	if c.Moved != nil { // half an answer
+		return nil, statusFailure(route.StageDecode, leg, http.StatusServiceUnavailable, nil)
 	}
 	answer, err := cascading.Read(data)
 	if err != nil {

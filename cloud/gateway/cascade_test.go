@@ -199,6 +199,7 @@ func TestCascadeWithoutItsSmallPool(t *testing.T) {
 		{"refuses", says(400, `{"error":{"message":"too long","code":"context_length_exceeded"}}`), cascade.ReasonCapability, tenants.OutcomeRejected},
 		{"no log-probabilities", says(200, `{"id":"s","model":"small","choices":[{"index":0,"message":{"content":"x"},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}`), cascade.ReasonSignalUnusable, tenants.OutcomeEscalated},
 		{"no answer", says(200, `{"choices":[]}`), cascade.ReasonEdgeUnavailable, tenants.OutcomeUpstreamError},
+		{"gives it away", says(200, `{"id":"s","model":"small","choices":[{"index":0,"message":{"content":"hal"},"finish_reason":"migrated","logprobs":{"content":[{"token":"x","logprob":-0.001}]}}],"weir_migrated":{"weir_resume":{"text":"hal"}}}`), cascade.ReasonEdgeUnavailable, tenants.OutcomeUpstreamError},
 		{"dies", dies, cascade.ReasonEdgeUnavailable, tenants.OutcomeUpstreamError},
 	} {
 		small.on(tt.hook)
