@@ -17,6 +17,11 @@ const (
 	endObject = 0xFD
 )
 
+// sortDepth is how deep in a value the members of objects are put in order:
+// each such level reads once more what is inside, and a body may nest thousands.
+// Below it their order is that of the body. Schemas of tools nest about ten deep.
+const sortDepth = 16
+
 // value writes raw, which must be valid JSON or empty, in canonical form.
 func (c *chain) value(raw []byte) {
 	s := scanner{raw}
@@ -24,19 +29,26 @@ func (c *chain) value(raw []byte) {
 	if len(s.in) == 0 {
 		s.in = []byte("null")
 	}
-	c.any(&s)
+	c.any(&s, 1)
 }
 
-// any writes the value at the scanner's place.
-func (c *chain) any(s *scanner) {
+// any writes the value at the scanner's place, which lies depth deep.
+func (c *chain) any(s *scanner, depth int) {
 	switch s.peek() {
 	case '{':
-		c.object(s)
+		c.byte('{')
+		s.skip()
+		if depth <= sortDepth {
+			c.sorted(s, depth)
+		} else {
+			c.inOrder(s, depth)
+		}
+		c.byte(endObject)
 	case '[':
 		c.byte('[')
 		s.skip()
 		for s.more(']') && !c.full() {
-			c.any(s)
+			c.any(s, depth+1)
 		}
 		c.byte(endList)
 	case '"':
@@ -52,30 +64,32 @@ func (c *chain) any(s *scanner) {
 // member is one member of an object; both are as the body has them.
 type member struct{ name, value []byte }
 
-// object writes the members in order of their names. Where a name stands twice
-// the order is that of the body.
-func (c *chain) object(s *scanner) {
+// sorted writes an object's members in order of their names. Where a name stands
+// twice the order is that of the body.
+func (c *chain) sorted(s *scanner, depth int) {
 	var few [16]member
 	members := few[:0]
-	s.skip()
 	for s.more('}') {
-		name := s.quoted()
-		s.space()
-		s.skip() // the colon
-		s.space()
-		members = append(members, member{name, s.raw()})
+		members = append(members, member{s.name(), s.raw()})
 	}
 	slices.SortStableFunc(members, func(a, b member) int { return bytes.Compare(a.name, b.name) })
-	c.byte('{')
 	for _, m := range members {
 		if c.full() {
 			return
 		}
 		c.text(m.name)
 		c.byte(endString)
-		c.any(&scanner{m.value})
+		c.any(&scanner{m.value}, depth+1)
 	}
-	c.byte(endObject)
+}
+
+// inOrder writes an object's members as they stand, in one pass.
+func (c *chain) inOrder(s *scanner, depth int) {
+	for s.more('}') && !c.full() {
+		c.text(s.name())
+		c.byte(endString)
+		c.any(s, depth+1)
+	}
 }
 
 // text writes the inside of a JSON string without its escapes.

@@ -138,6 +138,32 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestNesting: members are put in order down to sortDepth, and how deep a body
+// nests does not change that each of its bytes is read a bounded number of times:
+// read once a level, this one would take many minutes.
+func TestNesting(t *testing.T) {
+	long := strings.Repeat("word ", 60)
+	nested := func(levels int, inside string) []Key {
+		return keysOf(t, `{"messages":`+strings.Repeat(`{"a":`, levels)+inside+strings.Repeat(`}`, levels)+`}`)
+	}
+	pair, swapped, spaced := `{"a":1,"b":"`+long+`"}`, `{"b":"`+long+`","a":1}`, "{ \"a\" :1 ,\n\"b\": \""+long+`" }`
+	for _, tt := range []struct {
+		levels int
+		same   bool
+	}{{0, true}, {sortDepth - 1, true}, {sortDepth, false}, {1000, false}} {
+		want := nested(tt.levels, pair)
+		if got := nested(tt.levels, swapped); slices.Equal(got, want) != tt.same {
+			t.Errorf("%d levels: %d of %d keys are shared", tt.levels, shared(got, want), len(want))
+		}
+		if got := nested(tt.levels, spaced); !slices.Equal(got, want) {
+			t.Errorf("%d levels and white space: %d of %d keys are shared", tt.levels, shared(got, want), len(want))
+		}
+	}
+	if got := nested(9000, `"`+strings.Repeat("x", 8<<20)+`"`); len(got) != MaxKeys {
+		t.Errorf("%d keys", len(got))
+	}
+}
+
 func TestKeyText(t *testing.T) {
 	k := keysOf(t, `{"prompt":"`+strings.Repeat("x", 100)+`"}`)[0]
 	if got, err := ParseKey(k.String()); err != nil || got != k {
@@ -153,7 +179,7 @@ func TestKeyText(t *testing.T) {
 // FuzzAppend: whatever the bytes, it ends, and valid JSON keeps its keys when it
 // is written anew.
 func FuzzAppend(f *testing.F) {
-	for _, s := range []string{``, `{}`, `[1,[2,{"a":"b\\\""}]]`, `"\ud800\u00e9\ud83d"`, `{"a":{"b":[{}]},"a":1}`, `[`, `{"`, `"\`, `{]`, `"\u1"`} {
+	for _, s := range []string{``, `{}`, `[1,[2,{"a":"b\\\""}]]`, `"\ud800\u00e9\ud83d"`, `{"a":{"b":[{}]},"a":1}`, strings.Repeat(`{"a":`, 20) + `{"b":[1, 2],"a":"\n"}` + strings.Repeat(`}`, 20), `[`, `{"`, `"\`, `{]`, `"\u1"`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -63,6 +63,15 @@ func (s *scanner) quoted() []byte {
 	return text
 }
 
+// name returns the inside of a member's name and stops before its value.
+func (s *scanner) name() []byte {
+	name := s.quoted()
+	s.space()
+	s.skip() // the colon
+	s.space()
+	return name
+}
+
 // word returns the number or literal here. It takes at least one byte, so that
 // every loop over a scanner ends.
 func (s *scanner) word() []byte {
