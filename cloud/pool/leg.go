@@ -156,14 +156,14 @@ func (l *Leg) Bad(problem string, suspect bool) {
 	}
 	p.mu.Unlock()
 	if suspect {
-		in.ask()
+		signal(in.kick)
 	}
 }
 
-// ask asks for a probe now.
-func (in *instance) ask() {
+// signal wakes who waits for c, now or next.
+func signal(c chan<- struct{}) {
 	select {
-	case in.kick <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

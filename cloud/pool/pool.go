@@ -26,6 +26,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/cascade/control"
 	"github.com/weirhq/weir/cloud/roles"
 	"github.com/weirhq/weir/cloud/route"
 )
@@ -78,6 +79,7 @@ type instance struct {
 	Member
 	opaque string
 	kick   chan struct{} // asks for a probe now
+	came   chan struct{} // says that a process has come up, or another in its place
 
 	role    route.Role // as reported, or the member's
 	epoch   string
@@ -135,8 +137,8 @@ func (p *Pool) add(m Member) error {
 	if m.Served == "" {
 		m.Served = m.Model
 	}
-	p.inst = append(p.inst, &instance{Member: m, opaque: opaque(m.Name), kick: make(chan struct{}, 1), role: m.Role,
-		vitals: vitals{problem: "not probed yet"}})
+	p.inst = append(p.inst, &instance{Member: m, opaque: opaque(m.Name), kick: make(chan struct{}, 1), came: make(chan struct{}, 1),
+		role: m.Role, vitals: vitals{problem: "not probed yet"}})
 	return nil
 }
 
@@ -203,11 +205,13 @@ func (p *Pool) Slots(model string) int {
 }
 
 // reborn takes an instance's epoch. A new one is a new process: nothing that
-// was known of the old one holds, and nothing under way survives it.
+// was known of the old one holds, its breaker's trial neither, and nothing under
+// way survives it.
 func (in *instance) reborn(epoch string) {
 	if epoch == in.epoch {
 		return
 	}
 	in.epoch = epoch
 	in.ledger, in.known, in.index = ledger{}, known{}, index{}
+	in.vitals.breaker, in.vitals.trial = control.Breaker{}, false
 }

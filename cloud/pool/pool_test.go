@@ -246,6 +246,29 @@ func TestBreakerAndSlowStart(t *testing.T) {
 	}
 }
 
+// TestTrialEndsWithItsProcess: a trial that hangs does not keep out the process
+// that took the place of the one it ran at.
+func TestTrialEndsWithItsProcess(t *testing.T) {
+	p := still(t, Member{Name: "a", URL: "http://h", Model: "m"}, Member{Name: "b", URL: "http://h", Model: "m"})
+	in := p.inst[0]
+	in.vitals.failed("500", false, p.now())
+	in.vitals.failed("500", false, p.now())
+	in.vitals.failed("500", false, p.now())
+	p.start = p.start.Add(-2 * time.Second) // the pause is over
+	p.mu.Lock()
+	trial := p.openLocked("a", &chat, 1)
+	p.mu.Unlock()
+	if got := status(p, "a"); !trial.trial || got.Ready {
+		t.Fatalf("during the trial %+v", got)
+	}
+	p.note(in, health{Epoch: "new"}, nil)
+	trial.Bad("reset", false)
+	trial.Release()
+	if got := status(p, "a"); !got.Ready || got.Breaker != "closed" {
+		t.Errorf("the new process: %+v", got)
+	}
+}
+
 func TestNewRefuses(t *testing.T) {
 	ok := Member{Name: "a", URL: "http://h", Model: "m"}
 	tests := map[string][]Member{

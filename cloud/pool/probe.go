@@ -123,6 +123,9 @@ func (p *Pool) note(in *instance, h health, err error) {
 }
 
 func (p *Pool) noteHealthy(in *instance, h health) {
+	if !in.vitals.up || h.Epoch != in.epoch {
+		signal(in.came)
+	}
 	in.reborn(h.Epoch)
 	in.seen = p.now()
 	in.vitals.healthy(in.seen)

@@ -22,15 +22,15 @@ const maxMessage = 16 << 20
 const (
 	firstWait = 200 * time.Millisecond
 	mostWait  = 5 * time.Second
-	// noStreamWait is for an engine that has no such stream: another one may be
-	// started in its place.
+	// noStreamWait is for an engine that has no such stream.
 	noStreamWait = 30 * time.Second
 )
 
 // errNoStream says that the instance has no stream of state.
 var errNoStream = errors.New("the instance has no stream of state")
 
-// follow reads the instance's stream of state, again and again.
+// follow reads the instance's stream of state, again and again, and at once when
+// a probe finds a process that has come up.
 func (p *Pool) follow(ctx context.Context, in *instance) {
 	wait := firstWait
 	for {
@@ -51,6 +51,8 @@ func (p *Pool) follow(ctx context.Context, in *instance) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-in.came:
+			wait = firstWait
 		case <-time.After(wait):
 		}
 	}
@@ -169,5 +171,5 @@ func (p *Pool) lost(in *instance) {
 		return
 	}
 	in.known.seq, in.known.load.At = 0, 0
-	in.ask()
+	signal(in.kick)
 }

@@ -2,13 +2,16 @@ package pool
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirhq/weir/cloud/route"
@@ -74,6 +77,48 @@ func TestStateReconcilesTheLedger(t *testing.T) {
 	client.CloseIdleConnections()
 }
 
+// engineFunc answers requests without a network.
+type engineFunc func(*http.Request) (status int, body io.Reader)
+
+func (f engineFunc) RoundTrip(r *http.Request) (*http.Response, error) {
+	status, body := f(r)
+	return &http.Response{StatusCode: status, Body: io.NopCloser(body), Request: r}, nil
+}
+
+// TestStateIsAskedForWhenAProcessComesUp: not after the wait that fitted what
+// was there before, be it one that was down or an engine without such a stream.
+func TestStateIsAskedForWhenAProcessComesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		engine := engineFunc(func(r *http.Request) (int, io.Reader) {
+			up := time.Since(began) > 10*time.Second
+			switch health := r.URL.Path == "/health"; {
+			case health && up:
+				return 200, strings.NewReader(`{"status":"ok","epoch":"e"}`)
+			case health:
+				return 200, strings.NewReader(`{}`)
+			case up:
+				return 200, strings.NewReader(`{"full":true,"seq":1,"epoch":"e","role":"mixed","health":"ok"}` + "\n")
+			}
+			return 404, strings.NewReader("")
+		})
+		p, err := New(Options{Members: []Member{{Name: "a", URL: "http://h", Model: "m"}}, Client: &http.Client{Transport: engine},
+			Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { p.Run(ctx) })
+		time.Sleep(10*time.Second + 2*DefaultInterval)
+		cancel()
+		wg.Wait()
+		if !p.inst[0].known.streams {
+			t.Errorf("two probes after it came up: %+v", status(p, "a"))
+		}
+	})
+}
+
 // TestStateStreamComesBack: a stream that breaks, gaps or falls silent is
 // opened anew, and its report does not count in the meantime.
 func TestStateStreamComesBack(t *testing.T) {
@@ -98,12 +143,15 @@ func TestStateStreamComesBack(t *testing.T) {
 	}))
 	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 	tr := &http.Transport{}
-	p, err := New(Options{Members: []Member{{Name: "a", URL: s.URL, Model: "m"}}, Client: &http.Client{Transport: tr}, Silence: 20 * time.Millisecond,
+	p, err := New(Options{Members: []Member{{Name: "a", URL: s.URL, Model: "m"}}, Client: &http.Client{Transport: tr}, Silence: time.Minute,
 		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for want := int64(1); want <= 4; want++ {
+		if want == 4 {
+			p.opts.Silence = 2 * time.Second
+		}
 		err := p.subscribe(t.Context(), p.inst[0])
 		if err == nil || streams.Load() != want {
 			t.Errorf("stream %d: %v", want, err)
