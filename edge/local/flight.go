@@ -51,7 +51,7 @@ func (s *Server) newFlight(ctx context.Context, c *call, out *output, why cascad
 	handoff, can := c.settings().Handoff, s.cloudContinues(c)
 	f := &flight{s: s, c: c, out: out, ctx: ctx, why: why, keep: handoff == stream.HandoffContinue && can, frames: frames{c: c, out: out}}
 	f.m = stream.NewMachine(stream.Options{
-		Judge: c.plan.Judge, Reason: why, Cloud: c.plan.Second() == cascade.TierCloud, Handoff: handoff, CanContinue: can,
+		Judge: c.plan.Judge, Whole: !out.stream, Reason: why, Cloud: c.plan.Second() == cascade.TierCloud, Handoff: handoff, CanContinue: can,
 	})
 	f.frames.speaks(s.opt.Model)
 	o := s.windowOf(c)
@@ -176,7 +176,7 @@ func (f *flight) land(err error) error {
 		return err
 	}
 	f.lost = true
-	if f.decided || len(f.shown) > 0 {
+	if f.decided || f.sealed {
 		c.draft = c.partial
 	}
 	if failed := f.act(f.m.EdgeFail(why)); failed != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/weirhq/weir/edge/uplink"
 	"github.com/weirhq/weir/edge/upstream"
 	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/internal/telemetry"
 	"github.com/weirhq/weir/tenants"
 )
@@ -146,6 +147,25 @@ func startNode(t testing.TB, change func(*local.Options)) *node {
 		return ready && n.link.Stats().Via == uplink.ViaQUIC && ros.View() != nil
 	})
 	return n
+}
+
+// middle is a generator in whose way a test stands.
+type middle struct {
+	local.Generator
+	watch func(ctx context.Context, p *upstream.Progress, next upstream.Watch) error // nil passes
+	after func()                                                                     // the generation has ended; nil for nothing
+}
+
+func (m *middle) Generate(ctx context.Context, k upstream.Kind, b openai.Body, h http.Header, next upstream.Watch) (*upstream.Draft, error) {
+	watch := next
+	if m.watch != nil {
+		watch = func(p *upstream.Progress) error { return m.watch(ctx, p, next) }
+	}
+	d, err := m.Generator.Generate(ctx, k, b, h, watch)
+	if m.after != nil {
+		m.after()
+	}
+	return d, err
 }
 
 func newTelemetry(t testing.TB) *telemetry.Telemetry {

@@ -107,6 +107,12 @@ func TestStreamingInvariant(t *testing.T) {
 		if a.done != (s.stream && a.status == http.StatusOK && a.errCode == "") || !a.hasWeir {
 			r.Fatalf("status %d done %v error %q", a.status, a.done, a.errCode)
 		}
+		if strings.Contains(n.log.String(), "request panicked") {
+			r.Fatal("a request panicked")
+		}
+		if !s.stream && !s.private && s.mode == "prefer-edge" && s.cloud == "fine" && a.status != http.StatusOK {
+			r.Fatalf("the cloud was there: status %d, %+v", a.status, a.weir)
+		}
 		if !s.allowed(a.text, a.weir.HandoffToken > 0 || a.errCode != "") {
 			r.Fatalf("shown %q, %+v", a.text, a.weir)
 		}

@@ -1,6 +1,7 @@
 package local_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"github.com/weirhq/weir/edge/internal/cloudtest"
 	"github.com/weirhq/weir/edge/internal/workertest"
 	"github.com/weirhq/weir/edge/local"
+	"github.com/weirhq/weir/edge/upstream"
 	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/tenants"
 )
@@ -252,6 +254,38 @@ func TestWorkerDies(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Of an answer that is not streamed the client has seen nothing: the cloud
+// answers in its place, whatever the hand-off.
+func TestWorkerDiesUnstreamed(t *testing.T) {
+	n := startStreaming(t, nil)
+	n.worker.Set(workertest.Reply{Text: eight, Logprob: -.001, CutAt: 2})
+	for _, spec := range []string{`{"name":"p"}`, `{"name":"p","handoff":"continue"}`} {
+		n.setHandoff(spec, true)
+		a := n.chat("", "X-Weir-Mode", "prefer-edge")
+		if a.status != http.StatusOK || a.text != "from the cloud" || a.weir.Reason != "edge_unavailable" || a.weir.HandoffToken != 0 {
+			t.Errorf("%s: status %d %q, %+v", spec, a.status, a.text, a.weir)
+		}
+	}
+}
+
+// A stream of which only log-probabilities have left has begun all the same:
+// the cloud goes on with it.
+func TestWorkerDiesBeforeText(t *testing.T) {
+	n := startStreaming(t, func(o *local.Options) {
+		o.Generator = &middle{Generator: o.Generator, watch: func(_ context.Context, p *upstream.Progress, next upstream.Watch) error {
+			p.Text = nil
+			return next(p)
+		}}
+	})
+	n.setHandoff(`{"name":"p","handoff":"continue"}`, true)
+	n.worker.Set(workertest.Reply{Text: eight, Logprob: -.001, CutAt: 1})
+	a := n.chat(`,"stream":true,"logprobs":true`, "X-Weir-Mode", "prefer-edge")
+	if a.text != "from the cloud" || !a.done || a.weir.Tier != "cloud" || a.weir.Reason != "edge_unavailable" {
+		t.Errorf("%q done %v error %q, %+v", a.text, a.done, a.errCode, a.weir)
+	}
+	checkOneStream(t, a)
 }
 
 // A client that leaves while text is held, or while the cloud is asked, ends
