@@ -40,6 +40,8 @@ type attempt struct {
 	ttft  time.Duration // since the attempt began
 	entry Entry
 	ended bool // settled
+	// sum is what this and earlier attempts delivered of the answer.
+	sum tenants.UsageRecord
 }
 
 // legError is why a leg did not answer. Exactly one of its forms is meant:
@@ -92,12 +94,12 @@ func (a *admitted) try() bool {
 		a.noInstance(decision)
 		return true
 	}
+	defer sel.Release()
 	a.tries.n++
 	a.result.Attempts = a.tries.drafts + a.tries.n
 	at := &attempt{admitted: a, id: contract.NewID(), began: time.Now(), sel: sel}
 	at.describe(decision)
 	if err := at.begin(); err != nil {
-		sel.Release()
 		a.outcome = tenants.OutcomeRejected
 		if a.stream.begun() {
 			a.outcome = tenants.OutcomeUpstreamTruncated
@@ -106,12 +108,12 @@ func (a *admitted) try() bool {
 		return true
 	}
 	failed := at.run()
-	defer sel.Release()
 	switch {
 	case failed == nil:
 		at.conclude(a.outcome, a.failure)
 		return true
 	case failed.moved != nil:
+		a.tries.err = failed.api
 		at.handOver(failed.moved)
 		return false
 	case failed.ended != "":

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -53,5 +54,25 @@ func TestMigration(t *testing.T) {
 		if b.failures("a") != 0 || b.engines["b"].Held() != 0 {
 			t.Errorf("%d failures, %d blocks held", b.failures("a"), b.engines["b"].Held())
 		}
+	}
+}
+
+// TestNobodyTakesTheAnswer: a worker gives an answer away and no other is left:
+// the client is told that it was cut.
+func TestNobodyTakesTheAnswer(t *testing.T) {
+	in := newInstance(t, "a", "mixed")
+	in.on(func(w http.ResponseWriter, r *http.Request, body map[string]any) bool {
+		in.stream(w, r, body, 2)
+		_, _ = io.WriteString(w, `data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"migrated"}],"weir_migrated":{"weir_resume":{"text":"the light "}}}`+"\n\n")
+		return true
+	})
+	r := newRig(t, nil, in)
+	got := r.chat(t, ask1s)
+	ev := events(got.body)
+	if last := ev[len(ev)-1]; strings.Contains(got.body, "[DONE]") || errorOf(t, last)["code"] != "upstream_truncated" {
+		t.Errorf("the stream ends with %s", last)
+	}
+	if rows := r.ledger(t); len(rows) != 1 || rows[0].Outcome != tenants.OutcomeSuperseded || rows[0].OutputTokens != 2 {
+		t.Errorf("ledger %+v", rows)
 	}
 }
