@@ -143,7 +143,6 @@ func (a *attempt) judged(answer *cascading.Answer, large string) (done bool) {
 		return false
 	}
 	a.outcome = tenants.OutcomeOK
-	a.price(a.outcome)
 	a.conclude(a.outcome, nil)
 	if err := a.sendKept(answer); err != nil { // what was read and priced cannot be written: a fault of ours
 		a.refuse(openai.Internal(err))

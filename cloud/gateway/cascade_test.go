@@ -226,3 +226,24 @@ func TestCascadeUnderACap(t *testing.T) {
 		t.Errorf("%d, max_tokens %v: %s", got.status, most, got.body)
 	}
 }
+
+// A draft counts once, also when the large pool's stream is continued, and is no
+// part of the usage that the client is told of the answer.
+func TestCascadeContinued(t *testing.T) {
+	a := &admitted{exchange: &exchange{story: &explanation{Attempts: make([]explainedTry, 1)}}}
+	a.tries.draft = tenants.UsageRecord{InputTokens: 5, OutputTokens: 2, CostNanoUSD: 10}
+	for i, want := range []tenants.UsageRecord{{InputTokens: 12, OutputTokens: 5, CostNanoUSD: 110}, {InputTokens: 12, OutputTokens: 9, CostNanoUSD: 210}} {
+		at := &attempt{admitted: a, used: used{delivered: 3 + i}}
+		row := tenants.UsageRecord{OutputTokens: int64(3 + i), CostNanoUSD: 100}
+		if i == 0 {
+			row.InputTokens = 7
+		} else if u := readUsage(at.wholeUsage(&openai.Usage{CompletionTokens: 4})); u.CompletionTokens != 7 {
+			t.Errorf("the client is told %d tokens of the answer", u.CompletionTokens)
+		}
+		at.addUp(row)
+		at.carry()
+		if a.last != want {
+			t.Errorf("after attempt %d: %+v, want %+v", i+1, a.last, want)
+		}
+	}
+}

@@ -104,7 +104,6 @@ func (a *attempt) relayWhole(ctx context.Context, resp *http.Response) *legError
 	a.used.countWhole(c.Usage == nil, data)
 	a.answeredBy(c.Model)
 	a.outcome = tenants.OutcomeOK
-	a.price(a.outcome)
 	a.conclude(a.outcome, nil)
 	a.setTimes()
 	a.sendWhole(data)

@@ -14,7 +14,7 @@ import (
 // request is over.
 func (a *attempt) failed(f *legError) bool {
 	if a.stream.begun() && !f.Shown { // the prefill leg of an attempt to continue
-		f.Shown, f.Resumable = true, true
+		f.Shown, f.Resumable = true, a.continuable()
 	}
 	verdict := route.AfterFailure(f.Failure)
 	if verdict.Counts {
@@ -81,7 +81,7 @@ func (a *attempt) handOver(m *movedAnswer) {
 // the client is told and the grant is settled with.
 func (a *attempt) carry() {
 	if a.used.delivered > 0 {
-		a.tries.carried = a.last
+		a.tries.carried = a.sum
 		a.story.note("continued by the next attempt")
 	}
 }

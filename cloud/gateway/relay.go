@@ -127,7 +127,6 @@ func (r *relay) finish() *legError {
 	}
 	r.sel.Decode.Good()
 	r.outcome = tenants.OutcomeOK
-	r.price(r.outcome)
 	r.conclude(r.outcome, nil)
 	r.stream.complete()
 	return nil

@@ -112,28 +112,23 @@ func (a *attempt) row(outcome tenants.Outcome) tenants.UsageRecord {
 	return r
 }
 
-// price fills the answer's tokens and cost just before they are shown.
-func (a *attempt) price(outcome tenants.Outcome) {
-	r := a.withCarried(a.row(outcome))
-	a.tell(&r)
+// addUp keeps the sums with this row: of what the attempts delivered of the
+// answer, and of that and what a cascade's small pool took.
+func (a *attempt) addUp(r tenants.UsageRecord) {
+	a.sum = plus(r, &a.tries.carried)
+	a.last = plus(a.sum, &a.tries.draft)
+	a.result.CloudTokens = int(a.last.OutputTokens)
+	a.result.CostUSD = contract.USD(a.last.CostNanoUSD)
 }
 
-// withCarried adds what earlier attempts delivered of the same answer, and what
-// a cascade's small pool took.
-func (a *attempt) withCarried(r tenants.UsageRecord) tenants.UsageRecord {
-	for _, c := range []*tenants.UsageRecord{&a.tries.carried, &a.tries.draft} {
-		r.InputTokens += c.InputTokens
-		r.CachedTokens += c.CachedTokens
-		r.OutputTokens += c.OutputTokens
-		r.ReasoningTokens += c.ReasoningTokens
-		r.CostNanoUSD += c.CostNanoUSD
-	}
+// plus is the row r with what another used.
+func plus(r tenants.UsageRecord, other *tenants.UsageRecord) tenants.UsageRecord {
+	r.InputTokens += other.InputTokens
+	r.CachedTokens += other.CachedTokens
+	r.OutputTokens += other.OutputTokens
+	r.ReasoningTokens += other.ReasoningTokens
+	r.CostNanoUSD += other.CostNanoUSD
 	return r
-}
-
-func (a *attempt) tell(sum *tenants.UsageRecord) {
-	a.result.CloudTokens = int(sum.OutputTokens)
-	a.result.CostUSD = contract.USD(sum.CostNanoUSD)
 }
 
 // begin writes down that the attempt is about to run.
@@ -167,8 +162,7 @@ func (a *attempt) settle(outcome tenants.Outcome, failure *openai.Error) {
 	if failure != nil {
 		r.ErrorCode = errorCode(failure.Code)
 	}
-	a.last = a.withCarried(r)
-	a.tell(&a.last)
+	a.addUp(r)
 	a.story.endAttempt(&r)
 	a.g.meter.attempt(outcome)
 	if err := a.entry.Settle(&r); err != nil {
