@@ -29,7 +29,7 @@ const (
 	ReasonLeastInFlight   Reason = "least_in_flight"
 	ReasonOnly            Reason = "only_candidate"
 	ReasonSplit           Reason = "split"             // prefill and decode apart
-	ReasonWhole           Reason = "whole"             // one instance does both
+	ReasonWhole           Reason = "whole"             // one instance does all that is left
 	ReasonHandoffReused   Reason = "handoff_reused"    // decode moved, the KV stays good
 	ReasonPrefillAtDecode Reason = "prefill_at_decode" // last resort: no prefill instance is left
 	ReasonNoInstance      Reason = "no_instance"       // none serves the model

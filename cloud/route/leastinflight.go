@@ -29,7 +29,7 @@ func (LeastInFlight) Decide(o *Observation) Decision {
 		return d
 	}
 	d.Reasons = append(d.Reasons, why(only))
-	if decode.Role == Mixed {
+	if o.Req.Moved || decode.Role == Mixed {
 		return whole(d, decode, ReasonWhole)
 	}
 	if h := o.Req.Handoff; h != "" && handoffFits(o, h, decode) {

@@ -63,7 +63,7 @@ func (m Measured) Decide(o *Observation) Decision {
 	if only {
 		d.Reasons = append(d.Reasons, ReasonOnly)
 	}
-	if decode.Role == Mixed {
+	if o.Req.Moved || decode.Role == Mixed {
 		return whole(d, decode, ReasonWhole)
 	}
 	if h := o.Req.Handoff; h != "" && handoffFits(o, h, decode) {

@@ -52,6 +52,7 @@ func TestMeasured(t *testing.T) {
 		{"stale: least in flight", RequestView{}, []InstanceView{d, with(reports("p1", Prefill, 0, 0, 0), func(in *InstanceView) { in.Load.At = 1; in.InFlight.Requests = 4 }), reports("p2", Prefill, 9, 9, 9)},
 			Send{Prefill: "p2", Decode: "d"}, ReasonStale},
 		{"short suffix", RequestView{}, []InstanceView{with(d, hit(3900)), reports("p", Prefill, 0, 0, 0)}, Send{Decode: "d"}, ReasonShortSuffix},
+		{"moved with its KV", RequestView{Moved: true}, []InstanceView{d, reports("p", Prefill, 0, 0, 0)}, Send{Decode: "d"}, ReasonWhole},
 		{"a hand-off dearer than the prefill", RequestView{}, []InstanceView{with(d, func(in *InstanceView) { in.Cost, in.Load.PullMs = fast, 500 }),
 			with(reports("p", Prefill, 0, 0, 0), costs(fast, 0))}, Send{Decode: "d"}, ReasonShortSuffix},
 		{"a hand-off cheaper than the queue", RequestView{}, []InstanceView{with(reports("d", Decode, 0, 0, 9000), func(in *InstanceView) { in.Cost, in.Load.PullMs = fast, 5 }),

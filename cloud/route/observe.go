@@ -56,6 +56,9 @@ type RequestView struct {
 	// Resume says that the client has seen the answer's beginning: only an
 	// instance that can go on with it will do.
 	Resume bool
+	// Moved says that the instance it ran at has given it away with its KV: there
+	// is no prompt to prefill.
+	Moved bool
 	// TPOT is the time per output token that is wanted; 0 is the policy's default.
 	TPOT time.Duration
 }

@@ -32,6 +32,8 @@ func TestDecide(t *testing.T) {
 			want: Send{Prefill: "p1", Decode: "d2"}, reasons: []Reason{ReasonLeastInFlight, ReasonSplit}},
 		{name: "mixed alone", inst: []InstanceView{inst("m", Mixed, 9)},
 			want: Send{Decode: "m"}, reasons: []Reason{ReasonOnly, ReasonWhole}},
+		{name: "moved with its KV", req: RequestView{Moved: true}, inst: []InstanceView{inst("d", Decode, 0), inst("p", Prefill, 0)},
+			want: Send{Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonWhole}},
 		{name: "no prefill left", inst: []InstanceView{inst("d", Decode, 0), down(inst("p", Prefill, 0))},
 			want: Send{Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonPrefillAtDecode}, fallback: true},
 		{name: "prefill failed before", req: RequestView{FailedPrefill: []string{"p1"}},
