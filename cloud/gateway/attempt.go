@@ -155,7 +155,7 @@ func (a *attempt) run() *legError {
 func (a *admitted) poolAsk() pool.Ask {
 	v := route.RequestView{Model: a.ask.model.Pool, PromptBytes: a.ask.promptBytes, Session: a.ask.opts.Session,
 		FailedPrefill: a.tries.failedPrefill, FailedDecode: a.tries.failedDecode,
-		Resume: a.stream.begun() || a.tries.moved != nil}
+		Resume: a.stream.begun() || a.tries.moved != nil, Moved: a.tries.moved != nil}
 	if a.ask.req.MaxTokens != nil {
 		v.MaxTokens = *a.ask.req.MaxTokens
 	}
