@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,8 +18,9 @@ import (
 // TestPriority: with one sequence, who waits is served by priority, then by when
 // the first token is due.
 func TestPriority(t *testing.T) {
-	all := make(chan struct{})
-	r := begin(t, runnertest.Options{MaxSeqs: 1, BeforeStep: func([]engine.Span) error { <-all; return nil }})
+	held, all := make(chan struct{}), make(chan struct{})
+	hold := sync.OnceFunc(func() { close(held) })
+	r := begin(t, runnertest.Options{MaxSeqs: 1, BeforeStep: func([]engine.Span) error { hold(); <-all; return nil }})
 	defer r.end(t)
 	submit := func(q loop.Request) *loop.Stream {
 		q.Prompt, q.MaxTokens = prompt(r.runner, "x"), 2
@@ -28,7 +30,8 @@ func TestPriority(t *testing.T) {
 		}
 		return s
 	}
-	submit(loop.Request{}) // has the sequence before the others come, or is one of them
+	submit(loop.Request{})
+	<-held // the sequence, before the others come
 	streams := []*loop.Stream{
 		submit(loop.Request{Priority: 1, Due: time.Millisecond}),
 		submit(loop.Request{}),
