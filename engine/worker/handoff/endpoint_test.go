@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -329,17 +330,13 @@ func TestSilentPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	wire.cut()
-	began := time.Now()
 	_, err = e[0].Pull(ctx, p.put(t, prompt, 16), prompt)
-	if reasonOf(err) != metrics.FallbackTransfer {
+	if reasonOf(err) != metrics.FallbackTransfer || !errors.Is(err, os.ErrDeadlineExceeded) { // headerTimeout, not the connection's idle time
 		t.Errorf("warm connection: %v", err)
 	}
 	_, err = e[0].Pull(ctx, p.put(t, prompt, 16), prompt)
 	if reasonOf(err) != metrics.FallbackDial {
 		t.Errorf("new connection: %v", err)
-	}
-	if d := time.Since(began); d > headerTimeout+dialTimeout+3*time.Second {
-		t.Errorf("both took %v", d)
 	}
 }
 
@@ -368,9 +365,8 @@ func TestPullIsCancelled(t *testing.T) {
 	addr := rogue(t, a, func(s *quic.Stream) { close(asked) })
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { <-asked; cancel() }()
-	began := time.Now()
-	if _, err := e[0].Pull(ctx, Source{Addr: addr}, []engine.Token{1}); err == nil || time.Since(began) > headerTimeout {
-		t.Errorf("%v after %v", err, time.Since(began))
+	if _, err := e[0].Pull(ctx, Source{Addr: addr}, []engine.Token{1}); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %v, want the end of the stream before headerTimeout", err)
 	}
 }
 
