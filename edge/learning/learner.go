@@ -247,7 +247,7 @@ func (l *Learner) Save(seq uint64) {
 
 func (l *Learner) encode(w io.Writer) error {
 	var s state
-	s.Day, s.Spent = l.shadows.today()
+	s.Day, s.Spent = l.shadows.covered()
 	var table bytes.Buffer
 	if err := l.table.Snapshot(&table); err != nil {
 		return err

@@ -249,7 +249,8 @@ func TestDraw(t *testing.T) {
 
 // A call waits for an idle link; its answer becomes a label; failures do not.
 func TestShadowCalls(t *testing.T) {
-	f := start(t, t.TempDir(), calibration(), Limits{PerHour: 600, PerDay: 1000})
+	dir := t.TempDir()
+	f := start(t, dir, calibration(), Limits{PerHour: 600, PerDay: 1000})
 	f.idle.Store(false)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -284,10 +285,42 @@ func TestShadowCalls(t *testing.T) {
 	if l, x := f.counts.labelled.Load(), f.counts.failed.Load(); l != 1 || x != 1 {
 		t.Errorf("%d labelled, %d failed", l, x)
 	}
-	if _, spent := f.shadows.today(); spent != 7 || f.shadows.pending != 0 {
-		t.Errorf("spent %d, still promised %d", spent, f.shadows.pending)
+	if _, spent := f.shadows.today(); spent != 14 || f.shadows.pending != 0 {
+		t.Errorf("two calls of 7, one failed: spent %d, still promised %d", spent, f.shadows.pending)
 	}
 	if f.heard.losses != 1 {
 		t.Errorf("a wrong kept answer is %d losses", f.heard.losses)
+	}
+	again := start(t, dir, calibration(), Limits{})
+	again.stop(t)
+	if _, spent := again.shadows.today(); spent != 14 {
+		t.Errorf("after a restart %d were spent", spent)
+	}
+}
+
+// While calls are dropped because the link is never idle, no answer is drawn:
+// the recorded propensity would not hold. What a call cost counts before the log
+// has its label.
+func TestDroppedCallsEndTheDraw(t *testing.T) {
+	f := start(t, t.TempDir(), calibration(), Limits{PerHour: 600, PerDay: 100})
+	defer f.stop(t)
+	all := 1.0
+	f.idle.Store(false)
+	if _, yes := f.Draw("a", "chat", &all, 10); !yes {
+		t.Fatal("not chosen")
+	}
+	if got := f.run(t.Context(), shadow{bound: 10, until: noon}); got != "dropped" {
+		t.Errorf("a call whose time was up is %s", got)
+	}
+	if p, yes := f.Draw("b", "chat", &all, 10); p != 0 || yes {
+		t.Errorf("drawn with %v while calls are dropped", p)
+	}
+	f.idle.Store(true)
+	if _, yes := f.Draw("c", "chat", &all, 60); !yes {
+		t.Error("not drawn when the link is idle again")
+	}
+	f.shadows.settle(60, 60, noon)
+	if p, yes := f.Draw("d", "chat", &all, 50); p != 0 || yes {
+		t.Errorf("60 of 100 are spent, 50 more are drawn with %v", p)
 	}
 }

@@ -33,14 +33,15 @@ type Answer struct {
 	Took     time.Duration
 }
 
-// Ask asks the cloud for its answer to the request of a Pair.
+// Ask asks the cloud for its answer to the request of a Pair. With an error the
+// answer's cost counts too: the cloud may have made one that did not arrive.
 type Ask func(context.Context) (Answer, error)
 
 const (
 	shadowQueue   = 64
 	shadowTimeout = 2 * time.Minute
-	// idlePatience is how long a call waits for an idle link, looking every
-	// idlePoll.
+	// idlePatience is how long a call waits, in the queue and then for an idle
+	// link, looking every idlePoll.
 	idlePatience = 10 * time.Minute
 	idlePoll     = 50 * time.Millisecond
 	// A call counts as milli in the bucket, which holds ten minutes' worth.
@@ -56,13 +57,16 @@ type shadows struct {
 	bucket  *control.Bucket
 	day     int64
 	spent   int64 // today
+	logged  int64 // of spent, what the log held when it was last read
 	pending int64 // promised to calls under way
+	stalled bool  // calls are dropped: the link was not idle in time
 }
 
 type shadow struct {
 	pair  Pair
 	ask   Ask
 	bound int64
+	until time.Time // it is dropped
 }
 
 func (s *shadows) open(l Limits, now time.Time) {
@@ -85,7 +89,7 @@ func (s *shadows) take(bound int64, now time.Time) bool {
 }
 
 func (s *shadows) fits(bound int64, now time.Time) bool {
-	return s.limits.PerHour > 0 && len(s.queue) < cap(s.queue) && s.bucket.Level(now) >= milli &&
+	return s.limits.PerHour > 0 && !s.stalled && len(s.queue) < cap(s.queue) && s.bucket.Level(now) >= milli &&
 		bound <= s.limits.PerDay-s.spent-s.pending
 }
 
@@ -95,7 +99,25 @@ func (s *shadows) release(bound int64) {
 	s.pending -= bound
 }
 
-// charge notes what a logged call cost, also when the log is read again.
+// drop ends a call that was not made in time.
+func (s *shadows) drop(bound int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending -= bound
+	s.stalled = true
+}
+
+// settle turns the promise of a call into what it cost.
+func (s *shadows) settle(bound, cost int64, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turn(now)
+	s.pending -= bound
+	s.spent += cost
+}
+
+// charge notes what a logged call cost: settle has counted it, unless the log is
+// read again.
 func (s *shadows) charge(r *journal.Record) {
 	if r.Kind != journal.KindLabel || !r.Shadow {
 		return
@@ -104,14 +126,15 @@ func (s *shadows) charge(r *journal.Record) {
 	defer s.mu.Unlock()
 	s.turn(time.Unix(0, r.UnixNS))
 	if r.UnixNS/int64(24*time.Hour) == s.day {
-		s.spent += r.CostNano
+		s.logged += r.CostNano
+		s.spent = max(s.spent, s.logged)
 	}
 }
 
 // turn begins a new day.
 func (s *shadows) turn(now time.Time) {
 	if day := now.Unix() / 86400; day > s.day {
-		s.day, s.spent = day, 0
+		s.day, s.spent, s.logged = day, 0, 0
 	}
 }
 
@@ -121,10 +144,17 @@ func (s *shadows) today() (day, spent int64) {
 	return s.day, s.spent
 }
 
+// covered is what a snapshot holds: the log behind it has the rest.
+func (s *shadows) covered() (day, spent int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.day, s.logged
+}
+
 func (s *shadows) restore(day, spent int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.day, s.spent = day, spent
+	s.day, s.spent, s.logged = day, spent, spent
 }
 
 // Draw says with which probability the kept answer of a request is also to be
@@ -144,12 +174,14 @@ func (l *Learner) Draw(operation, cell string, share *float64, bound int64) (pro
 	return propensity, uniform(operation) < propensity && l.shadows.take(bound, l.opt.Now())
 }
 
-// open reports whether the limits hold another call now.
+// open reports whether the limits hold another call now. While calls are dropped
+// they do not: a drawn propensity has to hold.
 func (l *Learner) open(bound int64) bool {
-	s, now := &l.shadows, l.opt.Now()
+	s, now, idle := &l.shadows, l.opt.Now(), l.opt.Idle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.turn(now)
+	s.stalled = s.stalled && !idle
 	return s.fits(bound, now)
 }
 
@@ -163,7 +195,7 @@ func uniform(operation string) float64 {
 // Shadow queues the call of a request that Draw chose.
 func (l *Learner) Shadow(p Pair, bound int64, ask Ask) {
 	select {
-	case l.shadows.queue <- shadow{p, ask, bound}:
+	case l.shadows.queue <- shadow{p, ask, bound, l.opt.Now().Add(idlePatience)}:
 	default: // others were faster than the last look at the queue
 		l.shadows.release(bound)
 		l.counts.shadow("dropped")
@@ -179,20 +211,24 @@ func (l *Learner) Run(ctx context.Context) error {
 			return nil
 		case s := <-l.shadows.queue:
 			l.counts.shadow(l.run(ctx, s))
-			l.shadows.release(s.bound)
 		}
 	}
 }
 
 // run makes one call and says how it ended.
 func (l *Learner) run(ctx context.Context, s shadow) string {
-	if !l.awaitIdle(ctx) {
+	if !l.awaitIdle(ctx, s.until) {
+		l.shadows.drop(s.bound)
 		return "dropped"
 	}
 	ctx, cancel := context.WithTimeout(ctx, shadowTimeout)
 	defer cancel()
 	got, err := s.ask(ctx)
+	l.shadows.settle(s.bound, got.CostNano, l.opt.Now())
 	if err != nil {
+		if got.CostNano > 0 { // the log keeps the cost
+			l.label(s.pair, Answer{CostNano: got.CostNano, Took: got.Took}, true)
+		}
 		if ctx.Err() == nil {
 			l.opt.Logger.Info("no shadow label", "operation", s.pair.Operation, "err", err)
 		}
@@ -202,8 +238,8 @@ func (l *Learner) run(ctx context.Context, s shadow) string {
 	return "labelled"
 }
 
-func (l *Learner) awaitIdle(ctx context.Context) bool {
-	patience := time.NewTimer(idlePatience)
+func (l *Learner) awaitIdle(ctx context.Context, until time.Time) bool {
+	patience := time.NewTimer(until.Sub(l.opt.Now()))
 	defer patience.Stop()
 	tick := time.NewTicker(idlePoll)
 	defer tick.Stop()

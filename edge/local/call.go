@@ -56,6 +56,7 @@ type call struct {
 	edgeRuns   int
 	cloudSends int
 	heard      []byte // the cloud's answer to this request, for its label
+	heardAll   bool   // heard is all of it: it was not cut
 	via        uplink.Via
 	first      time.Duration // until the first content went to the client
 	edgeTime   time.Duration // spent in the local model

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -84,8 +85,9 @@ func (c *call) features(s *Server) []float64 {
 }
 
 // hear collects the text of the cloud's stream, a JSON string or nil, while there
-// is a draft to compare it with.
-func (c *call) hear(text []byte) {
+// is a draft to compare it with, and notes whether it ended by itself.
+func (c *call) hear(text, finish []byte) {
+	c.heardAll = c.heardAll || string(finish) == `"`+openai.FinishStop+`"`
 	if text != nil && c.draft != nil && c.judged && len(c.heard) < contract.MaxDraftBytes {
 		c.heard, _ = jsonscan.AppendText(c.heard, text) // what is no string adds nothing
 	}
@@ -102,8 +104,8 @@ func (s *Server) lesson(c *call, r *journal.Record) (teach func()) {
 	}
 	p := learning.Pair{Operation: c.op, Cell: r.Cell, Key: c.KeyID, Model: r.Model, Features: r.Features, Answer: c.draft.Text}
 	if c.result.Tier == cascade.TierCloud {
-		if len(c.heard) == 0 {
-			return func() {}
+		if !c.heardAll || len(c.heard) == 0 || len(c.heard) >= contract.MaxDraftBytes {
+			return func() {} // an answer that was cut says nothing about a whole one
 		}
 		r.Propensity = learn.Propensity(true, 0)
 		return func() {
@@ -160,19 +162,27 @@ func (s *Server) shadow(c *call) learning.Ask {
 		}
 		began := s.opt.Now()
 		defer func() { rules.Charge(bound, a.CostNano, s.opt.Now()) }()
-		a, err = s.askWhole(ctx, req)
+		a, err = s.askWhole(ctx, req, bound)
 		a.Took = s.opt.Now().Sub(began)
 		return a, err
 	}
 }
 
-// askWhole asks the cloud for a whole answer.
-func (s *Server) askWhole(ctx context.Context, req uplink.Request) (a learning.Answer, err error) {
+// askWhole asks the cloud for a whole answer. What it cost is bound where that is
+// not known: the cloud may have made an answer that did not arrive.
+func (s *Server) askWhole(ctx context.Context, req uplink.Request, bound int64) (a learning.Answer, err error) {
 	resp, err := s.opt.Cloud.Do(ctx, req)
+	if errors.Is(err, uplink.ErrDown) {
+		return a, err
+	}
+	a.CostNano = bound
 	if err != nil {
 		return a, err
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		a.CostNano = 0
+	}
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
 	if err != nil {
 		return a, fmt.Errorf("%w: %w", errCloudSilent, err)
@@ -180,23 +190,28 @@ func (s *Server) askWhole(ctx context.Context, req uplink.Request) (a learning.A
 	if resp.StatusCode != http.StatusOK {
 		return a, openai.ParseError(resp.StatusCode, raw)
 	}
-	var weir struct{ Weir contract.Result }
+	var weir struct{ Weir *contract.Result }
 	if err := json.Unmarshal(raw, &weir); err != nil {
 		return a, fmt.Errorf("%w: %w", errCloudSilent, err)
 	}
-	return learning.Answer{Text: answerText(raw), CostNano: int64(weir.Weir.CostUSD)}, nil
+	if weir.Weir != nil {
+		a.CostNano = int64(weir.Weir.CostUSD)
+	}
+	a.Text = answerText(raw)
+	return a, nil
 }
 
 // answerText is the text of a whole answer's first choice, "" where there is
-// none.
+// none or where it was cut.
 func answerText(raw []byte) string {
 	var a struct {
 		Choices []struct {
 			Message struct{ Content string }
 			Text    string
+			Finish  string `json:"finish_reason"`
 		}
 	}
-	if json.Unmarshal(raw, &a) != nil || len(a.Choices) == 0 {
+	if json.Unmarshal(raw, &a) != nil || len(a.Choices) == 0 || a.Choices[0].Finish != openai.FinishStop {
 		return ""
 	}
 	return a.Choices[0].Message.Content + a.Choices[0].Text

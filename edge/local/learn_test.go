@@ -1,9 +1,12 @@
 package local_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 
@@ -27,6 +30,7 @@ type pupil struct {
 	shares    []*float64
 	shadowed  []learning.Pair
 	answers   []learning.Answer
+	bounds    []int64
 	failed    []error
 	escalated []learning.Pair
 	heard     []string
@@ -46,11 +50,12 @@ func (p *pupil) Draw(operation, _ string, share *float64, _ int64) (float64, boo
 	return .25, true
 }
 
-func (p *pupil) Shadow(pair learning.Pair, _ int64, ask learning.Ask) {
+func (p *pupil) Shadow(pair learning.Pair, bound int64, ask learning.Ask) {
 	a, err := ask(context.Background())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.shadowed, p.answers, p.failed = append(p.shadowed, pair), append(p.answers, a), append(p.failed, err)
+	p.bounds = append(p.bounds, bound)
 }
 
 func (p *pupil) Escalated(pair learning.Pair, a learning.Answer, _ int64) {
@@ -195,6 +200,42 @@ func TestLearnedCalibrationDecides(t *testing.T) {
 		if a := n.chat(""); a.weir.Tier != tt.tier || a.weir.Reason != tt.reason {
 			t.Errorf("%s: %+v", tt.name, a.weir)
 		}
+	}
+}
+
+// An answer of the cloud that was cut teaches nothing; what it cost is charged, and
+// the most it can have cost where that is not known.
+func TestCutAnswersDoNotTeach(t *testing.T) {
+	n, p, log := startPupil(t)
+	prices := n.cloud.DefaultSnapshot(2)
+	prices.Prices = cloudtest.Prices(1, 1)
+	n.cloud.SetSnapshot(t, prices)
+	n.poll()
+	n.worker.Set(unsure)
+	for i, stream := range []string{"", `,"stream":true`} {
+		n.cloud.Answer(func(w http.ResponseWriter, r *http.Request) {
+			cut := httptest.NewRecorder()
+			cloudtest.Say("from the")(cut, r)
+			maps.Copy(w.Header(), cut.Header())
+			_, _ = w.Write(bytes.ReplaceAll(cut.Body.Bytes(), []byte(`"stop"`), []byte(`"length"`)))
+		})
+		n.chat(stream)
+		settled(t, log, i+1)
+	}
+	n.worker.Set(confident)
+	n.chat("")
+	eventually(t, "the shadow call", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.shadowed) == 1 })
+	n.cloud.Answer(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{")) })
+	n.chat("")
+	eventually(t, "the next", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.shadowed) == 2 })
+	if a := p.answers[0]; a.Text != "" || a.CostNano != 1000 || p.failed[0] != nil {
+		t.Errorf("cut: %+v %v", a, p.failed[0])
+	}
+	if a := p.answers[1]; a.CostNano != p.bounds[1] || a.CostNano == 0 || p.failed[1] == nil {
+		t.Errorf("unreadable: %+v of %d, %v", a, p.bounds[1], p.failed[1])
+	}
+	if len(p.escalated) != 0 {
+		t.Errorf("cut answers teach: %q", p.heard)
 	}
 }
 

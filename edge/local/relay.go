@@ -73,7 +73,7 @@ func (s *Server) broken(ctx context.Context, c *call, r *cloudReply, err error) 
 // relayWhole sends an answer that has come in full.
 func (s *Server) relayWhole(c *call, out *output, r *cloudReply, reason cascade.Reason) error {
 	s.read(c, r.whole, reason)
-	c.heard = []byte(answerText(r.whole.JSON()))
+	c.heard, c.heardAll = []byte(answerText(r.whole.JSON())), true
 	var choices []struct {
 		Finish string `json:"finish_reason"`
 	}
@@ -140,7 +140,7 @@ func (s *Server) forward(c *call, out *output, event []byte, seen *streamSeen, r
 		seen.content = true
 		c.first = s.opt.Now().Sub(c.arrived)
 	}
-	c.hear(e.Text)
+	c.hear(e.Text, e.Finish)
 	c.calledTool = c.calledTool || string(e.Finish) == `"tool_calls"`
 	if seen.model != "" && !bytes.Contains(event, []byte(`"weir"`)) {
 		return event, nil
