@@ -88,7 +88,7 @@ type instance struct {
 	kv      string        // KV format; "" is unknown
 	prints  string        // fingerprint, as prefix keys take it
 	seen    time.Duration // when it was last heard of
-	changed time.Duration // when its role was changed by this gateway; 0 is never
+	changed time.Duration // when this gateway last ordered another role; 0 is never
 
 	vitals vitals
 	ledger ledger

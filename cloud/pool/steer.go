@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/weirhq/weir/cloud/roles"
@@ -12,7 +13,7 @@ import (
 const (
 	// steerEvery is the time between two looks at what is to be done.
 	steerEvery = 250 * time.Millisecond
-	// orderTimeout bounds an order to an instance.
+	// orderTimeout bounds the orders of one look to an instance.
 	orderTimeout = 2 * time.Second
 	// wantTTFT and wantTPOT are what roles are balanced for.
 	wantTTFT = time.Second
@@ -30,25 +31,45 @@ func (p *Pool) steer(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		for _, m := range p.leaving() {
-			p.order(ctx, m.instance, "migrate", map[string]string{"operation": m.operation})
+		var wg sync.WaitGroup
+		for instance, legs := range p.leaving() {
+			wg.Go(func() { p.giveAway(ctx, instance, legs) })
 		}
-		if p.opts.Roles == nil {
-			continue
-		}
-		for _, d := range p.reroles(*p.opts.Roles) {
-			p.opts.Log.Info("role changes", "instance", d.ID, "to", d.Role, "reason", d.Reason, "prefill", d.Prefill, "decode", d.Decode)
-			if p.order(ctx, d.ID, "role", map[string]route.Role{"role": d.Role}) {
-				p.reroled(d.ID)
+		if p.opts.Roles != nil {
+			for _, d := range p.reroles(*p.opts.Roles) {
+				wg.Go(func() { p.rerole(ctx, d) })
 			}
+		}
+		wg.Wait()
+	}
+}
+
+// giveAway orders one instance to give away the streams of legs. Those that it
+// did not take an order for are asked for again at the next look.
+func (p *Pool) giveAway(ctx context.Context, instance string, legs []*entry) {
+	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
+	defer cancel()
+	for _, e := range legs {
+		if !p.order(ctx, instance, "migrate", map[string]string{"operation": e.operation}) {
+			p.mu.Lock()
+			e.asked = false
+			p.mu.Unlock()
 		}
 	}
 }
 
-// order sends an order and reports whether it was taken.
-func (p *Pool) order(ctx context.Context, instance, verb string, in any) bool {
+// rerole orders a change of role. A refusal, too, is left alone for the dwell
+// time.
+func (p *Pool) rerole(ctx context.Context, d roles.Decision) {
 	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
 	defer cancel()
+	taken := p.order(ctx, d.ID, "role", map[string]route.Role{"role": d.Role})
+	p.reroled(d.ID)
+	p.opts.Log.Info("role change ordered", "instance", d.ID, "to", d.Role, "taken", taken, "reason", d.Reason, "prefill", d.Prefill, "decode", d.Decode)
+}
+
+// order sends an order and reports whether it was taken.
+func (p *Pool) order(ctx context.Context, instance, verb string, in any) bool {
 	var out struct{}
 	err := p.Call(ctx, instance, http.MethodPost, "/instance/v1/"+verb, in, &out)
 	if err != nil {
@@ -57,15 +78,12 @@ func (p *Pool) order(ctx context.Context, instance, verb string, in any) bool {
 	return err == nil
 }
 
-// leave is a stream that is to go on elsewhere.
-type leave struct{ instance, operation string }
-
-// leaving lists this gateway's streams at instances that drain, each once, as
-// long as another instance can take them.
-func (p *Pool) leaving() []leave {
+// leaving lists this gateway's streams at instances that drain, by instance, as
+// long as another instance can take them. It marks them as asked to leave.
+func (p *Pool) leaving() map[string][]*entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var out []leave
+	out := map[string][]*entry{}
 	for _, in := range p.inst {
 		if !in.known.draining || !p.replaceableLocked(in) {
 			continue
@@ -73,7 +91,7 @@ func (p *Pool) leaving() []leave {
 		for _, e := range in.ledger.legs {
 			if e.movable && !e.asked && in.known.decoding[e.operation] {
 				e.asked = true
-				out = append(out, leave{in.Name, e.operation})
+				out[in.Name] = append(out[in.Name], e)
 			}
 		}
 	}

@@ -1,7 +1,13 @@
 package pool
 
 import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirhq/weir/cloud/roles"
@@ -58,5 +64,66 @@ func TestOrders(t *testing.T) {
 	await(t, "the role changed", func() bool { return status(p, "a").Role == route.Decode })
 	if p.order(t.Context(), "a", "dance", map[string]string{}) {
 		t.Error("an unknown order was taken")
+	}
+}
+
+// TestDrainingOrders: an instance that does not answer does not delay the orders
+// to another, and an order that was not taken is given again.
+func TestDrainingOrders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := still(t, Member{Name: "hung", URL: "http://hung", Model: "m"}, Member{Name: "refuses", URL: "http://refuses", Model: "m"},
+			Member{Name: "taker", URL: "http://taker", Model: "m"})
+		for name, health := range map[string]string{"hung": healthDraining, "refuses": healthDraining, "taker": healthOK} {
+			m := &state.Message{Full: true, Seq: 1, Epoch: "e", Role: "mixed", Health: health,
+				Requests: []state.Request{{Operation: "op", Phase: state.Decode}}}
+			if err := p.hear(p.find(name), m); err != nil {
+				t.Fatal(err)
+			}
+			p.openLocked(name, &Ask{RequestView: chat.RequestView, Operation: "op", Movable: true}, 0)
+		}
+		var mu sync.Mutex
+		orders := map[string]int{}
+		p.opts.Client = &http.Client{Transport: engineFunc(func(r *http.Request) (int, io.Reader) {
+			mu.Lock()
+			orders[r.URL.Host]++
+			n := orders[r.URL.Host]
+			mu.Unlock()
+			switch {
+			case r.URL.Host == "hung":
+				<-r.Context().Done()
+				return http.StatusGatewayTimeout, strings.NewReader("{}")
+			case n == 1:
+				return http.StatusConflict, strings.NewReader("{}")
+			}
+			return http.StatusOK, strings.NewReader("{}")
+		})}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { p.steer(ctx); close(done) }()
+		time.Sleep(steerEvery + orderTimeout/2)
+		mu.Lock()
+		if orders["hung"] != 1 || orders["refuses"] != 1 {
+			t.Errorf("orders of the first look: %v", orders)
+		}
+		mu.Unlock()
+		time.Sleep(5 * orderTimeout)
+		cancel()
+		<-done
+		if orders["hung"] < 2 || orders["refuses"] != 2 || orders["taker"] != 0 {
+			t.Errorf("orders: %v", orders)
+		}
+	})
+}
+
+// TestRefusedRole: an instance that does not change its role is not asked again
+// at the next look.
+func TestRefusedRole(t *testing.T) {
+	p := still(t, Member{Name: "a", URL: "http://h", Model: "m"})
+	p.opts.Client = &http.Client{Transport: engineFunc(func(*http.Request) (int, io.Reader) {
+		return http.StatusConflict, strings.NewReader("{}")
+	})}
+	p.rerole(t.Context(), roles.Decision{ID: "a", Role: route.Decode})
+	if p.inst[0].changed == 0 {
+		t.Error("the dwell time has not begun")
 	}
 }
