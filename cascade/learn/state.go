@@ -18,7 +18,8 @@ type state struct {
 	Version     int               `json:"version"`
 	Fingerprint string            `json:"fingerprint"`
 	Features    []cascade.Feature `json:"features"`
-	Prior       []float64         `json:"prior"` // bias first
+	Base        []float64         `json:"base"`  // bias first
+	Prior       []float64         `json:"prior"` // the same
 	Cloud       Quality           `json:"cloud"`
 	Cells       []cellState       `json:"cells"`
 }
@@ -38,7 +39,7 @@ type cellState struct {
 // after its next refit of each cell.
 func (t *Table) Snapshot(w io.Writer) error {
 	s := state{Version: stateVersion, Fingerprint: t.Fingerprint, Features: t.Features, Cloud: t.cloud,
-		Prior: append([]float64{t.prior.Bias}, t.prior.W...)}
+		Base: t.base.Values(), Prior: t.prior.Values()}
 	for name, e := range t.cells {
 		c := cellState{Name: name, Cloud: e.cloud, Used: e.used, Edge: e.edge, Helps: e.helps, Alarms: e.alarms}
 		for i := range e.labels {
@@ -81,6 +82,9 @@ func Restore(r io.Reader, opt Options) (*Table, error) {
 	}
 	t := NewTable(opt, s.Fingerprint, s.Features...)
 	t.cloud = s.Cloud
+	if len(s.Base) == d+1 { // older snapshots have none
+		t.base = cascade.Logistic{Bias: s.Base[0], W: s.Base[1:]}
+	}
 	t.SetPrior(cascade.Logistic{Bias: s.Prior[0], W: s.Prior[1:]})
 	for _, c := range s.Cells {
 		if err := t.restoreCell(c); err != nil {

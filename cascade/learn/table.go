@@ -2,6 +2,7 @@ package learn
 
 import (
 	"math"
+	"slices"
 
 	"github.com/weirhq/weir/cascade"
 )
@@ -82,8 +83,8 @@ func (t *Table) newEntry() *entry {
 
 // Ship starts the prior from a calibration that was fitted on labels, with the
 // table's features. Without one cells are believed once they have labels of
-// their own. It reports false, and does nothing, when the features are others. c
-// must not change afterwards.
+// their own. A prior that was merged from the same start stays. It reports false,
+// and does nothing, when the features are others. c must not change afterwards.
 func (t *Table) Ship(c *cascade.Calibration) bool {
 	base := cascade.Logistic{Bias: c.Bias, W: make([]float64, len(c.Terms))}
 	if len(c.Terms) != len(t.Features) {
@@ -95,8 +96,11 @@ func (t *Table) Ship(c *cascade.Calibration) bool {
 		}
 		base.W[i] = term.Weight
 	}
+	merged := slices.Equal(base.Values(), t.base.Values())
 	t.base, t.shipped = base, c
-	t.SetPrior(base)
+	if !merged {
+		t.SetPrior(base)
+	}
 	return true
 }
 

@@ -91,6 +91,31 @@ func TestExchange(t *testing.T) {
 	}
 }
 
+// What other devices have learned outlives a restart, but for one with another
+// calibration: the prior was merged from the old one.
+func TestAdoptedPriorOutlivesARestart(t *testing.T) {
+	dir := t.TempDir()
+	f := start(t, dir, calibration(), Limits{})
+	p := tenants.Prior{TenantID: "acme", Fingerprint: "fp", Features: []string{"product"}, Values: []float64{-1, .5}, Devices: 3}
+	if err := f.adopt(&p); err != nil {
+		t.Fatal(err)
+	}
+	f.Save(0)
+	f.stop(t)
+	again := start(t, dir, calibration(), Limits{})
+	again.stop(t)
+	if c := again.View("new").Calibration; c.Bias != -1 || c.Terms[0].Weight != .5 {
+		t.Errorf("after a restart a new cell starts at %+v", c)
+	}
+	other := calibration()
+	other.Bias = .25
+	changed := start(t, dir, other, Limits{})
+	changed.stop(t)
+	if c := changed.View("new").Calibration; c.Bias != .25 || c.Terms[0].Weight != 1 {
+		t.Errorf("with another calibration a new cell starts at %+v", c)
+	}
+}
+
 // A report after some traffic is one that the cloud takes.
 func TestReportsAreTaken(t *testing.T) {
 	f := start(t, t.TempDir(), calibration(), Limits{PerHour: 60, PerDay: 1 << 40})
