@@ -1,8 +1,9 @@
 // Package worker is the process that serves one model: HTTP surface
 // (engine/worker/api), step loop (engine/worker/loop) and KV hand-off
-// (engine/worker/handoff) around an engine.Runner. A runner that panics or keeps
-// failing is loaded anew, with growing pauses. A crash of llama.cpp itself, which
-// runs in this process, ends the process; whoever started it starts it again.
+// (engine/worker/handoff) around an engine.Runner. A runner that panics in the
+// loop or keeps failing is loaded anew, with growing pauses. A crash of llama.cpp
+// itself, which runs in this process, ends the process; whoever started it starts
+// it again.
 package worker
 
 import (

@@ -114,14 +114,14 @@ func (l *Loop) importKV(j *job) {
 	j.req.Import = nil // the bytes are not needed twice
 	defer h.done()
 	l.makeRoom(j.given, nil)
-	n, err := l.o.Runner.ImportKV(j.seq, h.KV)
+	n, err := l.runner.ImportKV(j.seq, h.KV)
 	if err == nil && n != j.given {
 		err = fmt.Errorf("%w: %d tokens, the request has %d", engine.ErrKVFormat, n, j.given)
 	}
 	if err != nil {
 		l.o.Log.Warn("hand-off cannot be used: the prompt is computed here", "operation", j.req.Operation, "error", err)
 		l.o.Metrics.PDFallback.WithLabelValues(metrics.FallbackImport).Inc()
-		if err := l.o.Runner.Forget(j.seq, 0); err != nil {
+		if err := l.runner.Forget(j.seq, 0); err != nil {
 			l.finish(j, FinishError, fmt.Errorf("%w: %w", ErrRunner, err))
 		}
 		return

@@ -25,7 +25,7 @@ const (
 // is false when no sequence could be had.
 func (l *Loop) begin(j *job) bool {
 	from, n := l.lookUp(j)
-	if n > 0 && from.Idle() && l.better(from, n) && l.o.Runner.Forget(from.Seq, n) == nil {
+	if n > 0 && from.Idle() && l.better(from, n) && l.runner.Forget(from.Seq, n) == nil {
 		l.cache.Claim(from, n)
 		j.seq, j.entry, j.pos = from.Seq, from, n
 		return true
@@ -47,7 +47,7 @@ func (l *Loop) better(from *kvcache.Entry, n int) bool {
 
 func (l *Loop) copyPrefix(j *job, from *kvcache.Entry, n int) {
 	l.makeRoom(n, from)
-	if err := l.o.Runner.Copy(j.seq, from.Seq, n); err != nil {
+	if err := l.runner.Copy(j.seq, from.Seq, n); err != nil {
 		l.o.Log.Warn("prefix cannot be copied: it is computed", "tokens", n, "error", err)
 		j.cached = 0
 		return
@@ -111,7 +111,7 @@ func (l *Loop) enter(j *job) {
 
 // keep leaves the sequence of a job that ends to the prefix cache.
 func (l *Loop) keep(j *job) {
-	if !l.o.PrefixCache || j.pos < leastReuse || l.broken {
+	if !l.o.PrefixCache || j.pos < leastReuse || l.runner.lost != nil {
 		l.drop(j)
 		return
 	}
@@ -145,10 +145,10 @@ func (l *Loop) evict(keep *kvcache.Entry) bool {
 
 // empty makes a sequence free.
 func (l *Loop) empty(s engine.Seq) {
-	if l.broken {
+	if l.runner.lost != nil {
 		return
 	}
-	if err := l.o.Runner.Forget(s, 0); err != nil {
+	if err := l.runner.Forget(s, 0); err != nil {
 		// The number is not used again: a sequence that cannot be emptied must
 		// not be given to another request.
 		l.o.Log.Error("sequence cannot be freed", "seq", s, "error", err)

@@ -41,6 +41,7 @@ type Options struct {
 // state and all fields below the channel.
 type Loop struct {
 	o       Options
+	runner  guard // of o.Runner
 	info    engine.Info
 	limits  batch.Limits
 	start   time.Time
@@ -62,15 +63,14 @@ type Loop struct {
 	feed    []engine.Span
 	scratch sample.Scratch
 	badRow  int  // failed steps in a row
-	broken  bool // the runner panicked: it is not touched any more
 	hold    bool // nobody is admitted until a sequence is freed
 }
 
 // New returns a Loop over o.Runner, whose sequences must be empty.
 func New(o Options) (*Loop, error) {
 	info := o.Runner.Info()
-	l := &Loop{o: o, info: info, start: time.Now(), wakeup: make(chan struct{}, 1), limits: batch.Limits{MaxBatch: info.MaxBatch,
-		MaxSeqs: info.MaxSeqs, KVTokens: info.KVTokens, Chunk: o.Chunk, Headroom: o.Headroom}}
+	l := &Loop{o: o, runner: guard{Runner: o.Runner}, info: info, start: time.Now(), wakeup: make(chan struct{}, 1),
+		limits: batch.Limits{MaxBatch: info.MaxBatch, MaxSeqs: info.MaxSeqs, KVTokens: info.KVTokens, Chunk: o.Chunk, Headroom: o.Headroom}}
 	if err := l.limits.Validate(); err != nil {
 		return nil, fmt.Errorf("model %s: %w", info.Name, err)
 	}
@@ -134,13 +134,15 @@ func (l *Loop) wake() {
 const maxBadRow = 3
 
 // Run steps until ctx ends, then ends all requests with FinishAbort. It returns
-// an error only when the runner keeps failing. Requests that Submit accepted
-// always get a Finish.
+// an error only when the runner panics or keeps failing. Requests that Submit
+// accepted always get a Finish.
 func (l *Loop) Run(ctx context.Context) error {
 	var err error
 	for err == nil && l.collect(ctx) {
 		l.reap()
-		err = l.step()
+		if err = l.step(); l.runner.lost != nil {
+			err = l.runner.lost
+		}
 		l.tell()
 	}
 	l.close(err)

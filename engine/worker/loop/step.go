@@ -23,7 +23,7 @@ func (l *Loop) compute(spans []batch.Span) error {
 	}
 	l.makeRoom(tokens, nil)
 	began := time.Now()
-	rows, err := l.run()
+	rows, err := l.runner.Step(l.feed)
 	if err != nil {
 		return l.failed(spans, err)
 	}
@@ -44,20 +44,6 @@ func (l *Loop) compute(spans []batch.Span) error {
 		}
 	}
 	return nil
-}
-
-// errPanic says that the runner panicked. What it holds cannot be trusted.
-var errPanic = errors.New("the runner panicked")
-
-// run runs the step in l.feed. A panic of the runner becomes an error.
-func (l *Loop) run() (rows [][]float32, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			l.broken = true
-			err = fmt.Errorf("%w: %v", errPanic, p)
-		}
-	}()
-	return l.o.Runner.Step(l.feed)
 }
 
 // count adds to the tokens computed for prompts.
@@ -91,7 +77,7 @@ func (l *Loop) failed(spans []batch.Span, err error) error {
 		l.drop(j)
 		l.finish(j, FinishError, fmt.Errorf("%w: %w", ErrRunner, err))
 	}
-	if l.badRow++; l.broken || l.badRow >= maxBadRow {
+	if l.badRow++; l.badRow >= maxBadRow {
 		return fmt.Errorf("%d steps failed in a row: %w", l.badRow, err)
 	}
 	return nil
@@ -194,7 +180,7 @@ func (l *Loop) show(j *job, t engine.Token) Finish {
 // export takes a job's state along, nil when that fails. All its tokens are in
 // the KV cache, and row is the logits after them.
 func (l *Loop) export(j *job, row []float32) *Handoff {
-	kv, err := l.o.Runner.ExportKV(nil, j.seq)
+	kv, err := l.runner.ExportKV(nil, j.seq)
 	if err != nil {
 		l.o.Log.Error("kv cannot be exported", "operation", j.req.Operation, "error", err)
 		return nil
