@@ -32,7 +32,7 @@ type flight struct {
 	keep   bool                    // shown is kept: the cloud may go on after it
 	stop   context.CancelCauseFunc // ends the local generation
 
-	began time.Time        // of the first token
+	began time.Time        // of the answer's first token
 	held  []upstream.Piece // copies that lie in arena
 	arena []byte
 	shown []byte
@@ -94,24 +94,15 @@ func (f *flight) run() error {
 
 // watch acts on a piece of the answer as it comes.
 func (f *flight) watch(p *upstream.Progress) error {
-	if f.began.IsZero() {
-		f.began = f.s.opt.Now()
-	}
 	if p.Calls != nil {
 		f.m.Tool(true)
 	}
-	alarm := false
-	for _, lp := range p.LogProbs {
-		alarm = f.window.Token(lp) || alarm
-	}
-	if len(p.LogProbs) == 0 {
-		f.window.Token(math.NaN())
-	}
+	alarm := f.feed(p)
 	if err := f.pass(&p.Piece); err != nil {
 		return err
 	}
 	switch {
-	case f.m.Undecided():
+	case f.m.Undecided() && !p.Think:
 		return f.weigh(p, alarm)
 	case alarm && f.m.Watched():
 		if v := f.c.judgeBeginning(f.s, p); v.Escalate {
@@ -121,6 +112,24 @@ func (f *flight) watch(p *upstream.Progress) error {
 		return f.look()
 	}
 	return nil
+}
+
+// feed tells the window of a piece and reports its alarm. Reasoning is not the
+// answer: it takes up none of the window.
+func (f *flight) feed(p *upstream.Progress) (alarm bool) {
+	if p.Think {
+		return false
+	}
+	if f.began.IsZero() {
+		f.began = f.s.opt.Now()
+	}
+	for _, lp := range p.LogProbs {
+		alarm = f.window.Token(lp) || alarm
+	}
+	if len(p.LogProbs) == 0 {
+		f.window.Token(math.NaN())
+	}
+	return alarm
 }
 
 // weigh judges the text held back when the window is over. An alarm before

@@ -310,6 +310,24 @@ func TestClientLeavesWhileHeld(t *testing.T) {
 	})
 }
 
+// Reasoning takes up nothing of the window: an answer that is unsure from its
+// first word is let over, however sure the thoughts before it.
+func TestReasoningBeforeTheWindow(t *testing.T) {
+	tokens := 0
+	n := startStreaming(t, func(o *local.Options) {
+		o.Generator = &middle{Generator: o.Generator, watch: func(_ context.Context, p *upstream.Progress, next upstream.Watch) error {
+			if tokens++; tokens <= 6 {
+				p.Think, p.Text = true, nil
+			}
+			return next(p)
+		}}
+	})
+	n.worker.Set(workertest.Reply{Text: eight + " w8 w9", Logprob: -.001, Unsure: 6})
+	if a := n.chat(`,"stream":true`); a.text != "from the cloud" || !a.done || a.weir.Reason != "low_confidence" {
+		t.Errorf("%q done %v, %+v", a.text, a.done, a.weir)
+	}
+}
+
 // Without a window text is shown at once, and judged at its end.
 func TestWindowOff(t *testing.T) {
 	n := startStreaming(t, nil)

@@ -109,7 +109,7 @@ func (c *collector) addPiece(e *Event) error {
 	if c.watch == nil {
 		return nil
 	}
-	c.now.Piece = e.Piece
+	c.now.Piece, c.now.Think = e.Piece, e.Think
 	return c.watch(&c.now)
 }
 

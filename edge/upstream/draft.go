@@ -43,6 +43,7 @@ type Draft struct {
 type Progress struct {
 	Piece
 	LogProbs []float64 // of the event's tokens, NaN for unknown
+	Think    bool      // the tokens are reasoning, not the answer
 	Draft    *Draft    // so far, without Text, Usage and Signals
 
 	c *collector

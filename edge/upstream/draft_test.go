@@ -191,6 +191,19 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// A watch is told which tokens are reasoning.
+func TestWatchReasoning(t *testing.T) {
+	think := strings.Replace(tokenA, `"content":"a"`, `"reasoning_content":"a"`, 1)
+	var seen []bool
+	_, err := serve(t, say(think+tokenB+finish+done)).Generate(context.Background(), upstream.Chat, request(), nil, func(p *upstream.Progress) error {
+		seen = append(seen, p.Think)
+		return nil
+	})
+	if err != nil || !slices.Equal(seen, []bool{true, false}) {
+		t.Errorf("reasoning %v, %v", seen, err)
+	}
+}
+
 func TestToolCalls(t *testing.T) {
 	delta := func(s string) string {
 		return `data: {"choices":[{"index":0,"delta":{"tool_calls":[` + s + `]}}]}` + "\n\n"
