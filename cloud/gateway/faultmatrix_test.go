@@ -24,6 +24,7 @@ type bench struct {
 	engines map[string]*fake.Engine
 	doors   map[string]*fake.Door
 	hold    atomic.Pointer[chan struct{}] // where set, answers wait for it before their fifth token
+	cut     atomic.Bool                   // streams die after their last token
 }
 
 func (b *bench) wait(ctx context.Context, s fake.Stage, c fake.Call, _ http.ResponseWriter) bool {
@@ -32,6 +33,9 @@ func (b *bench) wait(ctx context.Context, s fake.Stage, c fake.Call, _ http.Resp
 		case <-*gate:
 		case <-ctx.Done():
 		}
+	}
+	if s == fake.End && b.cut.Load() {
+		panic(http.ErrAbortHandler)
 	}
 	return false
 }
@@ -186,6 +190,24 @@ func TestFaultsAfterTheFirstByte(t *testing.T) {
 				}
 				b.ends(t, f, true, weir || f.failures == 0)
 			})
+		}
+	}
+}
+
+// TestFaultAfterTheFinishReason: a stream that breaks when all of it has come is
+// whole, and nobody goes on with it.
+func TestFaultAfterTheFinishReason(t *testing.T) {
+	for _, weir := range []bool{false, true} {
+		b := newBench(t, short, weir, "a", "b")
+		want := text(t, b.chat(t, ask1).body)
+		b.cut.Store(true)
+		got := b.chat(t, ask1s)
+		rows := b.ledger(t)[1:]
+		if len(rows) != 1 || rows[0].Outcome != tenants.OutcomeOK || rows[0].OutputTokens != 16 {
+			t.Errorf("weir %v: ledger %+v", weir, rows)
+		}
+		if !strings.HasSuffix(got.body, "[DONE]\n\n") || text(t, got.body) != want {
+			t.Errorf("weir %v: answer %s", weir, got.body)
 		}
 	}
 }

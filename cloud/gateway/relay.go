@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"strconv"
 
 	"github.com/weirhq/weir/cloud/gateway/chunk"
@@ -29,11 +28,8 @@ type relay struct {
 // run returns nil when the client was answered to the end, or is gone.
 func (r *relay) run(ctx context.Context) *legError {
 	for {
-		data, err := r.in.Next()
+		data, err := r.next()
 		if err != nil {
-			if errors.Is(err, io.EOF) && r.finished {
-				return r.finish()
-			}
 			return r.broke(r.legFailure(ctx, route.StageDecode, r.sel.Decode, err))
 		}
 		if string(data) == sse.Done {
@@ -56,6 +52,16 @@ func (r *relay) run(ctx context.Context) *legError {
 	}
 }
 
+// next waits for the next event. Once the answer runs only this wait counts as
+// silence: a client that is slow to read is not the instance's fault.
+func (r *relay) next() ([]byte, error) {
+	if r.ttft > 0 {
+		r.watch.feed()
+		defer r.watch.stop()
+	}
+	return r.in.Next()
+}
+
 // pass hands one event on. The error is the client's connection's, or an
 // *openai.Error of a budget that has no room for the event.
 func (r *relay) pass(data []byte, c *chunk.Event) error {
@@ -68,14 +74,12 @@ func (r *relay) pass(data []byte, c *chunk.Event) error {
 		s.shown.note(c)
 		if r.ttft == 0 {
 			r.watch.replace(r.g.opts.Timeouts.Stall, errStall)
+			r.watch.stop() // until next
 		}
 		r.firstToken()
 	}
 	if s.shown.id == nil && c.ID != nil {
 		s.shown.id = append([]byte(nil), c.ID...)
-	}
-	if r.ttft > 0 {
-		r.watch.feed()
 	}
 	if r.result.Tier == "" {
 		r.answeredBy(c.Model)
@@ -132,8 +136,12 @@ func (r *relay) finish() *legError {
 	return nil
 }
 
-// broke says how far a stream that failed has come.
+// broke says how far a stream that failed has come. One that has told its finish
+// reason is whole: to go on with it would repeat its end.
 func (r *relay) broke(f *legError) *legError {
+	if r.finished && f.ended == "" {
+		return r.finish()
+	}
 	if f.Shown = r.stream.begun(); f.Shown {
 		f.Resumable = r.continuable()
 	}

@@ -6,9 +6,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/tenants"
 )
 
 // A client that announces a body and does not send it gets an answer, whether
@@ -56,4 +60,37 @@ func TestWholeAnswerThatIsNotRead(t *testing.T) {
 	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		r.key, len(body), body)
 	await(t, "the request's end", func() bool { return len(r.ledger(t)) > 0 && r.InFlight() == 0 })
+}
+
+// slow is a client that takes its first bytes late.
+type slow struct {
+	nowhere
+	first sync.Once
+	after time.Duration
+	took  chan struct{} // closed with the first write
+}
+
+func (s *slow) Write(b []byte) (int, error) {
+	s.first.Do(func() { time.Sleep(s.after); close(s.took) })
+	return len(b), nil
+}
+
+// A client that is slow to read is not a silent instance.
+func TestSlowClientIsNoStall(t *testing.T) {
+	in := newInstance(t, "d", "mixed")
+	const stall = time.Second
+	r := newRig(t, func(o *Options) { o.Timeouts.Stall = stall }, in)
+	client := &slow{nowhere: nowhere{http.Header{}}, after: stall * 3 / 2, took: make(chan struct{})}
+	in.on(func(w http.ResponseWriter, r *http.Request, body map[string]any) bool {
+		in.stream(w, r, body, 2)
+		<-client.took
+		return false
+	})
+	req := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(ask1s))
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+r.key)
+	r.Gateway.ServeHTTP(client, req)
+	if rows := r.ledger(t); len(rows) != 1 || rows[0].Outcome != tenants.OutcomeOK {
+		t.Errorf("ledger %+v", rows)
+	}
 }
