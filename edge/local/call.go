@@ -138,6 +138,7 @@ func (c *call) resolve(s *Server) error {
 // applyPolicy takes the tenant's settings: the mode where the client named
 // none, and the stricter privacy.
 func (c *call) applyPolicy(s *Server) {
+	s.rules.Follow(c.view.Snapshot())
 	if c.rules = s.rules.For(c.view.Policy(c.TenantID, c.class)); c.rules == nil {
 		return
 	}

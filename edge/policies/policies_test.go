@@ -93,6 +93,39 @@ func TestTheControllerOutlivesSnapshots(t *testing.T) {
 	}
 }
 
+// A row that a newer snapshot lacks is out of force, for labels and metrics too; if
+// it comes back it goes on where it was.
+func TestRowsOfOlderSnapshotsEnd(t *testing.T) {
+	s := newSet(io.Discard)
+	general, own := tenants.Policy{TenantID: "t", Spec: json.RawMessage(budgeted)}, tenants.Policy{TenantID: "t", Class: "own", Spec: json.RawMessage(budgeted)}
+	both, one := &tenants.Snapshot{Version: 1, Policies: []tenants.Policy{general, own}}, &tenants.Snapshot{Version: 2, Policies: []tenants.Policy{general}}
+	noon := time.Unix(1_700_000_000, 0)
+	rows := func() int {
+		out := make(chan prometheus.Metric, 100)
+		s.Collect(out)
+		return len(out) / 6
+	}
+	s.Follow(both)
+	s.For(&general)
+	s.For(&own).Settle(policies.Settlement{Spent: 3000}, noon)
+	if rows() != 2 {
+		t.Fatalf("%d rows of 2", rows())
+	}
+	s.Follow(one)
+	if rows() != 1 {
+		t.Errorf("%d rows of the newer snapshot's 1", rows())
+	}
+	s.Follow(both) // a request that began before
+	s.For(&own)
+	if rows() != 1 {
+		t.Errorf("%d rows after an older request", rows())
+	}
+	s.Follow(&tenants.Snapshot{Version: 3, Policies: both.Policies})
+	if left, _ := s.For(&own).Budget(noon); left != 7000 || rows() != 2 {
+		t.Errorf("the row is back with %d left of 10000 after 3000, %d rows", left, rows())
+	}
+}
+
 // Settings that are refused leave the last good ones, with the reason in the
 // log; what they say about privacy binds even so.
 func TestRefusedSettings(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/policy"
@@ -17,9 +18,12 @@ type Set struct {
 	cal      cascade.Calibration
 	log      *slog.Logger
 
-	mu    sync.RWMutex
-	rows  map[row]*state
-	saved map[string]policy.Saved // of the run before, by row; see Restore
+	follows atomic.Pointer[tenants.Snapshot]
+
+	mu     sync.RWMutex
+	rows   map[row]*state
+	listed map[row]bool            // rows of the snapshot that is followed; nil: all
+	saved  map[string]policy.Saved // of rows not seen yet or any more; see Restore and Follow
 }
 
 // row names a policy of the snapshot; an empty class is the general policy.
@@ -91,7 +95,9 @@ func (s *Set) change(at row, p *tenants.Policy) *Class {
 		next.class, next.refusal = s.newClass(strictly(p)), err
 		s.log.Warn("cascade policy refused, the node's own is in force", "tenant", p.TenantID, "class", p.Class, "err", err)
 	}
-	s.rows[at] = next
+	if s.lists(at) { // else a request from before the last snapshot
+		s.rows[at] = next
+	}
 	return next.class
 }
 
