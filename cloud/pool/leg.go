@@ -15,6 +15,8 @@ type Leg struct {
 	URL    string
 	Served string // the model's name at the instance
 	Epoch  string
+	// Fingerprint is of the model that the instance serves; "" where it has none.
+	Fingerprint string
 	// Resumes says that the instance can go on with an answer that another began.
 	Resumes bool
 
@@ -93,7 +95,7 @@ func (p *Pool) Select(policy route.Policy, trigger route.Trigger, ask Ask, seed 
 
 func (p *Pool) openLocked(id string, ask *Ask, prompt int) *Leg {
 	in := p.find(id)
-	l := &Leg{ID: id, Opaque: in.opaque, URL: in.URL, Served: in.Served, Epoch: in.epoch, Resumes: in.known.streams, pool: p, in: in}
+	l := &Leg{ID: id, Opaque: in.opaque, URL: in.URL, Served: in.Served, Epoch: in.epoch, Fingerprint: in.prints, Resumes: in.known.streams, pool: p, in: in}
 	l.trial = in.vitals.begin(p.now())
 	in.ledger.open(l, ask, prompt, p.now())
 	if !in.known.streams {
