@@ -59,6 +59,7 @@ func (r *cloudReply) close() {
 // asking is a request to the cloud under way.
 type asking struct {
 	kind   stream.Ask
+	shown  int // tokens of the edge's answer that stay before the cloud's
 	cancel context.CancelFunc
 	came   chan struct{} // closed when there is a reply or an error
 
@@ -100,6 +101,9 @@ func (s *Server) startAsking(ctx context.Context, c *call, kind stream.Ask, why 
 	ctx, guard := upstream.NewGuard(ctx, firstByte, s.opt.Stall)
 	r := &cloudReply{guard: guard, span: span, start: s.opt.Now()}
 	body := c.escalation(s, why)
+	if kind != stream.AskRestart {
+		a.shown = c.draft.Usage.CompletionTokens
+	}
 	if kind == stream.AskContinue {
 		c.continueAfter(body, shown)
 	}

@@ -347,7 +347,7 @@ func (f *flight) finish() error {
 
 // handOver sends the cloud's answer, alone or after what was shown.
 func (f *flight) handOver(r *cloudReply) error {
-	kind := f.asked.kind
+	kind, shown := f.asked.kind, f.asked.shown
 	f.asked = nil
 	out := f.m.CloudBegin()
 	f.record(tenants.OutcomeEscalated, out.Reason)
@@ -359,8 +359,8 @@ func (f *flight) handOver(r *cloudReply) error {
 	if kind == stream.AskRestart {
 		return f.s.relay(f.ctx, f.c, f.out, r, out.Reason)
 	}
-	f.c.result.HandoffToken = f.c.draft.Usage.CompletionTokens
-	if err := f.goOn(r, kind, out.Reason); err != nil {
+	f.c.result.HandoffToken = shown
+	if err := f.goOn(r, kind, shown, out.Reason); err != nil {
 		return f.s.broken(f.ctx, f.c, r, err)
 	}
 	return nil

@@ -48,9 +48,9 @@ func (c *call) continueAfter(body openai.Body, shown []byte) {
 // is a part of its own.
 const partBreak = `"\n\n"`
 
-// goOn sends the cloud's text after the edge's, as one stream: continued, or as
-// a part of its own.
-func (f *flight) goOn(r *cloudReply, kind stream.Ask, why cascade.Reason) error {
+// goOn sends the cloud's text after the edge's, of which the client has seen
+// shown tokens, as one stream: continued, or as a part of its own.
+func (f *flight) goOn(r *cloudReply, kind stream.Ask, shown int, why cascade.Reason) error {
 	s, c := f.s, f.c
 	defer r.close()
 	s.merge(c, nil, r.Header.Get(contract.HeaderModel), why)
@@ -93,7 +93,7 @@ func (f *flight) goOn(r *cloudReply, kind stream.Ask, why cascade.Reason) error 
 	}
 	f.m.CloudEnd()
 	c.result.TTFTMs, c.result.EdgeTokens = millis(c.first), c.draft.Usage.CompletionTokens
-	c.usage = together(c.draft.Usage, c.usage)
+	c.usage = together(c.draft.Usage.PromptTokens, shown, c.usage)
 	s.latency.add(s.opt.Now().Sub(r.start))
 	return f.frames.end(finish, &c.usage, s.final(c))
 }
@@ -115,9 +115,10 @@ func (s *Server) readTail(c *call, event []byte, e *upstream.Event, reason casca
 	return nil
 }
 
-// together is the use of an answer that two tiers made.
-func together(edge, cloud openai.Usage) openai.Usage {
-	u := openai.Usage{PromptTokens: edge.PromptTokens, CompletionTokens: edge.CompletionTokens + cloud.CompletionTokens}
+// together is the use of an answer that two tiers made: what the client saw of
+// both, after the edge's prompt.
+func together(prompt, shown int, cloud openai.Usage) openai.Usage {
+	u := openai.Usage{PromptTokens: prompt, CompletionTokens: shown + cloud.CompletionTokens}
 	if u.PromptTokens == 0 {
 		u.PromptTokens = cloud.PromptTokens
 	}
