@@ -208,7 +208,8 @@ type device struct {
 	p    *plane
 }
 
-// joinDevice joins as an edge node does: checking the pin first.
+// joinDevice joins as an edge node does: checking the pin first. It returns
+// once the plane has loaded the device's tenant.
 func (p *plane) joinDevice(t *testing.T, tenantID string) *device {
 	t.Helper()
 	text := p.newJoinToken(t, tenantID)
@@ -232,6 +233,7 @@ func (p *plane) joinDevice(t *testing.T, tenantID string) *device {
 		t.Fatal(err)
 	}
 	d.http = client(t, pki.ClientConfig(own, pool, pki.RoleGateway))
+	eventually(t, "the device's tenant is known", func() bool { return p.Index().Tenant(tenantID) != nil })
 	return d
 }
 
