@@ -95,8 +95,14 @@ func (e *Event) readDelta(delta []byte) {
 }
 
 func (e *Event) readText(val []byte) {
-	if jsonscan.Filled(val) {
-		e.Text, e.Token = val, true
+	if !jsonscan.Filled(val) {
+		return
+	}
+	e.Token = true
+	if val[0] == '"' {
+		e.Text = val
+	} else {
+		e.Other = true // a list of parts
 	}
 }
 

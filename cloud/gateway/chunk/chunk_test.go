@@ -15,6 +15,7 @@ func TestRead(t *testing.T) {
 		{"token", `{"choices":[{"delta":{"content":"a\"}]"}}]}`, Event{Token: true, Text: []byte(`"a\"}]"`)}},
 		{"reasoning", ` { "choices" : [ { "delta" : { "reasoning" : "x" } } ] } `, Event{Token: true, Other: true}},
 		{"tool call", `{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}`, Event{Token: true, Other: true}},
+		{"parts", `{"choices":[{"delta":{"content":[{"type":"text","text":"a"}]}}]}`, Event{Token: true, Other: true}},
 		{"text", `{"choices":[{"text":"x","finish_reason":"length"}]}`, Event{Token: true, Text: []byte(`"x"`), Finish: []byte(`"length"`)}},
 		{"usage", `{"choices":[],"usage":{"prompt_tokens":1}}`, Event{Empty: true, Usage: []byte(`{"prompt_tokens":1}`)}},
 		{"error", `{"error":{"message":"x"}}`, Event{Empty: true, Fault: []byte(`{"message":"x"}`)}},
