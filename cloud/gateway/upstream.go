@@ -38,11 +38,10 @@ func (a *attempt) call(ctx context.Context, stage route.Stage, leg *pool.Leg, bo
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set(contract.HeaderOperation, a.op)
 	req.Header.Set(contract.HeaderAttempt, a.id)
-	if leg.Resumes { // a Weir worker
-		req.Header.Set(contract.HeaderCacheSalt, a.salt())
-		if c := a.ask.slo; c != nil && c.TTFTMillis > 0 {
-			req.Header.Set(contract.HeaderTTFT, strconv.FormatInt(c.TTFTMillis, 10))
-		}
+	// Always: a Weir worker needs it before its state stream has told what it is.
+	req.Header.Set(contract.HeaderCacheSalt, a.salt())
+	if c := a.ask.slo; leg.Resumes && c != nil && c.TTFTMillis > 0 {
+		req.Header.Set(contract.HeaderTTFT, strconv.FormatInt(c.TTFTMillis, 10))
 	}
 	telemetry.Inject(ctx, req.Header)
 	resp, err := a.g.opts.Client.Do(req)
