@@ -240,6 +240,26 @@ func TestMidStreamDeath(t *testing.T) {
 	}
 }
 
+// A leg that breaks is charged for its tokens, several of which may come in one
+// event. Each leg has the tenant's cache salt, whatever the engine.
+func TestEventOfManyTokens(t *testing.T) {
+	d := newInstance(t, "d", "mixed")
+	r := newRig(t, nil, d)
+	d.on(func(w http.ResponseWriter, _ *http.Request, _ map[string]any) bool {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, `data: {"id":"c","model":"big","choices":[{"index":0,"delta":{"content":"a b c"},"token_ids":[1,2,3]}]}`+"\n\n")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	r.chat(t, ask1s)
+	if rows := r.ledger(t); len(rows) != 1 || rows[0].OutputTokens != 3 {
+		t.Errorf("ledger %+v", rows)
+	}
+	if _, head := d.last(); head.Get(contract.HeaderCacheSalt) == "" {
+		t.Error("the leg has no cache salt")
+	}
+}
+
 func TestStall(t *testing.T) {
 	d := newInstance(t, "d", "mixed")
 	r := newRig(t, func(o *Options) { o.Timeouts.Stall = 30 * time.Millisecond }, d)

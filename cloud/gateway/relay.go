@@ -67,10 +67,10 @@ func (r *relay) next() ([]byte, error) {
 func (r *relay) pass(data []byte, c *chunk.Event) error {
 	s := r.stream
 	if c.Token {
-		if err := r.grant.Delivered(s.shown.events + 1); err != nil {
+		if err := r.grant.Delivered(s.shown.generated + tokens(c)); err != nil {
 			return err
 		}
-		r.used.delivered++
+		r.used.delivered += tokens(c)
 		s.shown.note(c)
 		if r.ttft == 0 {
 			r.watch.replace(r.g.opts.Timeouts.Stall, errStall)

@@ -46,8 +46,7 @@ func freeForm(raw json.RawMessage) bool {
 // shown is what the client has seen of a streamed answer, in the form in which
 // it is sent to who continues it.
 type shown struct {
-	events    int       // with tokens, over all attempts
-	generated int       // tokens, as far as the ids tell
+	generated int       // tokens over all attempts, as far as the ids tell
 	last      time.Time // when the newest came
 	id        []byte    // the answer's id, with its quotes
 	text      []byte    // inside of a JSON string
@@ -56,17 +55,18 @@ type shown struct {
 	fixed     bool      // something came that nobody can continue
 }
 
-// note takes an event with a token.
+// tokens is how many of them an event with text has: one, where no ids tell.
+func tokens(c *chunk.Event) int { return max(count(c.IDs), 1) }
+
+// note takes an event with tokens.
 func (s *shown) note(c *chunk.Event) {
-	s.events++
+	s.generated += tokens(c)
 	s.last = time.Now()
 	if s.fixed = s.fixed || c.Other || len(s.text)+len(c.Text) > maxShown; s.fixed {
 		return
 	}
 	s.text = append(s.text, c.Text[1:len(c.Text)-1]...)
-	n := count(c.IDs)
-	s.generated += max(n, 1)
-	if s.gaps = s.gaps || n == 0; s.gaps {
+	if s.gaps = s.gaps || count(c.IDs) == 0; s.gaps {
 		return
 	}
 	if len(s.ids) > 0 {
