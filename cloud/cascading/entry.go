@@ -58,9 +58,9 @@ func (e *Entry) Small() string { return e.small }
 
 // Ask is what a judgement looks at beside the answer.
 type Ask struct {
-	Fingerprints []string      // of the small pool's instances, as package pool tells them
-	Remaining    time.Duration // until the deadline; 0 without one, negative once it has passed
-	LargeNano    int64         // bound of what asking the large pool costs
+	Fingerprint string        // of the instance that answered, as package pool tells it
+	Remaining   time.Duration // until the deadline; 0 without one, negative once it has passed
+	LargeNano   int64         // bound of what asking the large pool costs
 }
 
 // Judge judges an answer of the small pool, and notes what the policy wanted.
@@ -69,11 +69,8 @@ func (e *Entry) Judge(a *Answer, ask Ask, now time.Time) (v cascade.Verdict, pol
 	defer e.mu.Unlock()
 	p := e.ctl.Policy(policy.Costs{CloudNano: ask.LargeNano})
 	cal := &e.cal
-	for _, print := range ask.Fingerprints {
-		if !strings.HasPrefix(print, cal.Fingerprint+":") {
-			cal = nil // one of them serves another model: nothing is known of its answers
-			break
-		}
+	if !strings.HasPrefix(ask.Fingerprint, cal.Fingerprint+":") {
+		cal = nil // another model: nothing is known of its answers
 	}
 	req := cascade.Request{Remaining: ask.Remaining}
 	node := cascade.Node{EdgeReady: true, Link: cascade.LinkUp}

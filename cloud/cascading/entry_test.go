@@ -42,7 +42,7 @@ func TestJudge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	right := []string{"fp:llama:1"}
+	right := "fp:llama:1"
 	for _, tt := range []struct {
 		name     string
 		answer   []byte
@@ -50,13 +50,13 @@ func TestJudge(t *testing.T) {
 		escalate bool
 		reason   cascade.Reason
 	}{
-		{"sure", chat("a", -.001, -.001), Ask{Fingerprints: right}, false, cascade.ReasonConfident},
-		{"doubtful", chat("a", -.001, -2), Ask{Fingerprints: right}, true, cascade.ReasonLowConfidence},
-		{"empty", chat(" ", -.001), Ask{Fingerprints: right}, true, cascade.ReasonValidatorFailed},
-		{"no signal", chat("a"), Ask{Fingerprints: right}, true, cascade.ReasonSignalUnusable},
-		{"another model", chat("a", -.001), Ask{Fingerprints: []string{"fp:llama:1", "gq:llama:1"}}, true, cascade.ReasonSignalUnusable},
-		{"an engine without a fingerprint", chat("a", -.001), Ask{Fingerprints: []string{""}}, true, cascade.ReasonSignalUnusable},
-		{"no time left", chat("a", -2), Ask{Fingerprints: right, Remaining: -1}, false, cascade.ReasonDeadline},
+		{"sure", chat("a", -.001, -.001), Ask{Fingerprint: right}, false, cascade.ReasonConfident},
+		{"doubtful", chat("a", -.001, -2), Ask{Fingerprint: right}, true, cascade.ReasonLowConfidence},
+		{"empty", chat(" ", -.001), Ask{Fingerprint: right}, true, cascade.ReasonValidatorFailed},
+		{"no signal", chat("a"), Ask{Fingerprint: right}, true, cascade.ReasonSignalUnusable},
+		{"another model", chat("a", -.001), Ask{Fingerprint: "gq:llama:1"}, true, cascade.ReasonSignalUnusable},
+		{"an engine without a fingerprint", chat("a", -.001), Ask{}, true, cascade.ReasonSignalUnusable},
+		{"no time left", chat("a", -2), Ask{Fingerprint: right, Remaining: -1}, false, cascade.ReasonDeadline},
 	} {
 		if v, _ := e.Judge(read(t, tt.answer), tt.ask, time.Unix(0, 0)); v.Escalate != tt.escalate || v.Reason != tt.reason {
 			t.Errorf("%s: %+v", tt.name, v)
@@ -76,7 +76,7 @@ func TestRateIsHeld(t *testing.T) {
 		a := &Answer{Signals: read(t, chat("a", -3*rng.Float64())).Signals}
 		text := "a"
 		a.choice.Message.Content = &text
-		v, name := e.Judge(a, Ask{Fingerprints: []string{"fp:llama:1"}}, time.Unix(0, 0))
+		v, name := e.Judge(a, Ask{Fingerprint: "fp:llama:1"}, time.Unix(0, 0))
 		if name != "third" {
 			t.Fatal(name)
 		}

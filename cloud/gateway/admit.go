@@ -27,7 +27,10 @@ type Work struct {
 	// Escalated says that a device sends what its own model did not answer.
 	Escalated bool
 	Pool      string
-	Class     string // SLO class
+	// Draft is the pool that a cascade asks first, "" without one: the request
+	// then takes what both take.
+	Draft string
+	Class string // SLO class
 	// PromptBytes is the prompt's size; MaxTokens bounds the answer, 0 where
 	// the client left it open.
 	PromptBytes int
@@ -143,6 +146,9 @@ func (x *exchange) work() Work {
 		Class: x.ask.class, Escalated: x.who.Device != "", Choices: max(x.ask.req.N, 1), Arrived: x.began, Deadline: x.ask.deadline,
 		// Tools become part of the prompt.
 		PromptBytes: x.ask.promptBytes + len(x.ask.body["tools"]) + len(x.ask.body["response_format"])}
+	if x.cascades() {
+		w.Draft = x.ask.model.Cascade.Small()
+	}
 	if x.ask.req.MaxTokens != nil {
 		w.MaxTokens = *x.ask.req.MaxTokens
 	}

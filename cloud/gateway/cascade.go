@@ -18,8 +18,8 @@ import (
 // cascades reports whether the model's small pool is asked first: not for what
 // another cascade has let over or asks a label for, and not for several answers,
 // of which only one could be judged.
-func (a *admitted) cascades() bool {
-	return a.ask.model.Cascade != nil && a.ask.opts.Draft == nil && a.ask.req.N <= 1
+func (x *exchange) cascades() bool {
+	return x.ask.model.Cascade != nil && x.ask.opts.Draft == nil && x.ask.req.N <= 1
 }
 
 // draft asks the small pool and reports whether the request is over: the answer
@@ -71,7 +71,8 @@ func (a *admitted) inPool(name string) { a.ask.model.Pool, a.keys = name, nil }
 func (a *attempt) askSmall() (*cascading.Answer, *legError) {
 	ctx, cancel := context.WithCancelCause(a.ctx)
 	defer cancel(nil)
-	watch := newWatchdog(cancel, a.g.opts.Timeouts.Answer, errFirstByte)
+	// A small pool that hangs must not use up the large one's time.
+	watch := newWatchdog(cancel, a.g.opts.Timeouts.FirstByte+a.g.opts.Timeouts.Stall, errFirstByte)
 	defer watch.stop()
 	var h *handoff
 	if a.sel.Prefill != nil {
@@ -123,7 +124,7 @@ func (a *attempt) smallLeg(ctx context.Context, h *handoff) (*cascading.Answer, 
 // judged keeps the small pool's answer and sends it, or lets the request over.
 // It reports whether the request is over.
 func (a *attempt) judged(answer *cascading.Answer, large string) (done bool) {
-	ask := cascading.Ask{Fingerprints: a.g.opts.Pool.Fingerprints(a.ask.model.Pool), LargeNano: a.bound(large)}
+	ask := cascading.Ask{Fingerprint: a.sel.Decode.Fingerprint, LargeNano: a.bound(large)}
 	if !a.ask.deadline.IsZero() {
 		if ask.Remaining = time.Until(a.ask.deadline); ask.Remaining <= 0 {
 			ask.Remaining = -1

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/policy"
@@ -173,9 +174,15 @@ func TestWhatIsNotCascaded(t *testing.T) {
 	if a := (&admitted{exchange: &x}); !a.cascades() {
 		t.Error("nothing is cascaded")
 	}
+	if draft := x.work().Draft; draft != "small" {
+		t.Errorf("admission is asked for a draft of %q", draft)
+	}
 	x.ask.opts.Draft = &contract.Draft{Reason: cascade.ReasonLowConfidence}
 	if a := (&admitted{exchange: &x}); a.cascades() {
 		t.Error("an escalated request is cascaded again")
+	}
+	if draft := x.work().Draft; draft != "" {
+		t.Errorf("admission is asked for a draft of %q", draft)
 	}
 	for _, body := range []string{`{"model":"big","messages":[{"role":"user","content":"hi"}]}`, `{"model":"auto","n":2,"messages":[{"role":"user","content":"hi"}]}`} {
 		if got := r.chat(t, body); weirAt(t, got).Model != "big" {
@@ -211,6 +218,15 @@ func TestCascadeWithoutItsSmallPool(t *testing.T) {
 		if len(rows) != 2 || rows[0].Outcome != tt.row || rows[1].Outcome != tenants.OutcomeOK {
 			t.Errorf("%s: rows %+v", tt.name, rows)
 		}
+	}
+}
+
+// A small pool that hangs does not use up the time of a whole answer.
+func TestCascadeOverAHangingPool(t *testing.T) {
+	r, small, _ := cascadeRig(t, func(o *Options) { o.Timeouts.FirstByte, o.Timeouts.Stall = 50*time.Millisecond, 50*time.Millisecond })
+	small.on(small.hangsAfter(0))
+	if w := weirAt(t, r.chat(t, `{"model":"auto","messages":[{"role":"user","content":"hi"}]}`)); w.Model != "big" || w.Reason != cascade.ReasonEdgeUnavailable {
+		t.Errorf("answer %+v", w)
 	}
 }
 
