@@ -310,3 +310,22 @@ func await(t *testing.T, what string, ok func() bool) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// TestDraftIsReserved: a cascade's request reserves what both pools take, each
+// at its price.
+func TestDraftIsReserved(t *testing.T) {
+	r := newRig(t, func(s *tenants.Snapshot) {
+		s.Prices = append(s.Prices, tenants.Price{Version: 1, Tier: tenants.Cloud, Model: "small", Input: 100_000, Output: 100_000})
+	})
+	w := r.work("a", "")
+	alone := r.newGrant(r.current(time.Now()), &w, time.Now())
+	w.Draft = "small"
+	both := r.newGrant(r.current(time.Now()), &w, time.Now())
+	one, two := alone.request.Amount, both.request.Amount
+	if two.Input != 2*one.Input || two.Output != 2*one.Output || two.Requests != 1 || two.Cost != one.Cost+one.Cost/10 {
+		t.Errorf("reserved %+v, without a draft %+v", two, one)
+	}
+	if both.request.Likely.Output <= alone.request.Likely.Output {
+		t.Errorf("likely %+v, without a draft %+v", both.request.Likely, alone.request.Likely)
+	}
+}

@@ -24,8 +24,13 @@ type grant struct {
 	price       tenants.Price
 	strict      bool
 	promptBytes int64
-	delivered   int64
-	overrun     bool // a top-up has failed: no more are tried
+	// bound and likely are what the answer takes; a cascade's small pool takes
+	// its draft beside it.
+	bound, likely      quota.Amount
+	drafts             bool
+	draft, likelyDraft quota.Amount
+	delivered          int64
+	overrun            bool // a top-up has failed: no more are tried
 
 	learner *learner
 	line    *line
@@ -46,10 +51,29 @@ const (
 
 func (a *Admitter) newGrant(r *rules, w *gateway.Work, now time.Time) *grant {
 	g := &grant{a: a, account: a.book.Account(w.Identity.TenantID), strict: w.Identity.Tenant != nil && w.Identity.Tenant.Strict,
-		promptBytes: int64(w.PromptBytes), learner: a.learner(w.Pool)}
+		promptBytes: int64(w.PromptBytes), learner: a.learner(w.Pool), drafts: w.Draft != ""}
 	g.price, _ = r.prices.At(tenants.Cloud, w.Pool, now)
-	input, output := g.promptBytes, int64(w.MaxTokens)
-	_, context := a.o.Pool.Serves(w.Pool)
+	g.bound, g.likely = a.estimate(w, w.Pool, g.price)
+	for _, amount := range []*quota.Amount{&g.bound, &g.likely} {
+		amount.Requests = 1
+		if w.Escalated {
+			amount.Escalations = 1
+		}
+	}
+	if g.drafts {
+		small, _ := r.prices.At(tenants.Cloud, w.Draft, now)
+		g.draft, g.likelyDraft = a.estimate(w, w.Draft, small)
+	}
+	g.request = quota.Request{Key: w.Identity.KeyID, Model: w.Pool, Tier: string(tenants.Cloud), Class: w.Class,
+		Amount: plus(g.bound, g.draft), Likely: plus(g.likely, g.likelyDraft), Deadline: now.Add(maxLife)}
+	return g
+}
+
+// estimate is what the work takes of tokens and money at a pool, at most and
+// probably.
+func (a *Admitter) estimate(w *gateway.Work, pool string, p tenants.Price) (bound, likely quota.Amount) {
+	output := int64(w.MaxTokens)
+	_, context := a.o.Pool.Serves(pool)
 	if output == 0 {
 		output = openOutput
 		if context > 0 {
@@ -59,28 +83,28 @@ func (a *Admitter) newGrant(r *rules, w *gateway.Work, now time.Time) *grant {
 	if context > 0 {
 		output = min(output, int64(context))
 	}
+	bound, likely = a.learner(pool).amounts(int64(w.PromptBytes), output)
 	choices := int64(max(w.Choices, 1))
-	bound, likely := g.learner.amounts(input, output)
 	bound.Output, likely.Output = bound.Output*choices, likely.Output*choices
-	for _, amount := range []*quota.Amount{&bound, &likely} {
-		amount.Requests = 1
-		if w.Escalated {
-			amount.Escalations = 1
-		}
-		g.setCost(amount)
-	}
-	g.request = quota.Request{Key: w.Identity.KeyID, Model: w.Pool, Tier: string(tenants.Cloud), Class: w.Class,
-		Amount: bound, Likely: likely, Deadline: now.Add(maxLife)}
-	return g
+	bound.Cost, likely.Cost = costOf(p, &bound), costOf(p, &likely)
+	return bound, likely
 }
 
-// setCost prices an amount's tokens, none of them cached.
-func (g *grant) setCost(a *quota.Amount) {
-	cost, err := price.Cost(g.price, price.Tokens{Input: a.Input, Output: a.Output})
+// plus adds the tokens and the money of a draft to those of the answer.
+func plus(answer, draft quota.Amount) quota.Amount {
+	answer.Input += draft.Input
+	answer.Output += draft.Output
+	answer.Cost += draft.Cost
+	return answer
+}
+
+// costOf prices an amount's tokens, none of them cached.
+func costOf(p tenants.Price, a *quota.Amount) int64 {
+	cost, err := price.Cost(p, price.Tokens{Input: a.Input, Output: a.Output})
 	if err != nil {
-		cost = 1 << 60 // beyond every budget
+		return 1 << 60 // beyond every budget
 	}
-	a.Cost = cost
+	return cost
 }
 
 // leaseWait bounds how long a request waits for a block of its budget.
@@ -111,12 +135,11 @@ func (g *grant) reserve(ctx context.Context, now time.Time) error {
 // Correct implements gateway.Grant.
 func (g *grant) Correct(promptTokens int) {
 	now := time.Now()
-	bound, likely := g.request.Amount, g.request.Likely
+	bound, likely := g.bound, g.likely
 	bound.Input, likely.Input = int64(promptTokens), int64(promptTokens)
-	g.setCost(&bound)
-	g.setCost(&likely)
-	if g.reservation.Correct(bound, likely, now) {
-		g.request.Amount, g.request.Likely = bound, likely
+	bound.Cost, likely.Cost = costOf(g.price, &bound), costOf(g.price, &likely)
+	if g.reservation.Correct(plus(bound, g.draft), plus(likely, g.likelyDraft), now) {
+		g.bound, g.likely = bound, likely
 	}
 	g.line.corrected(g, int64(promptTokens), now)
 }
@@ -128,17 +151,17 @@ const topUpStep = 64
 // Delivered implements gateway.Grant.
 func (g *grant) Delivered(tokens int) error {
 	g.delivered = int64(tokens)
-	if g.delivered <= g.request.Likely.Output || g.overrun || g.account == nil {
+	if g.delivered <= g.likely.Output || g.overrun || g.account == nil {
 		return nil
 	}
-	to := g.request.Amount
-	to.Input = g.request.Likely.Input
+	to := g.bound
+	to.Input = g.likely.Input
 	to.Output = g.delivered + topUpStep
-	g.setCost(&to)
-	v := g.topUp(to)
+	to.Cost = costOf(g.price, &to)
+	v := g.topUp(plus(to, g.likelyDraft))
 	if v.OK() {
-		g.request.Likely.Output = to.Output
-		g.request.Amount.Output = max(g.request.Amount.Output, to.Output)
+		g.likely.Output = to.Output
+		g.bound.Output = max(g.bound.Output, to.Output)
 		return nil
 	}
 	// A rate is owed what goes beyond it, and so is a budget of a tenant that
@@ -171,7 +194,7 @@ func (g *grant) Settle(r tenants.UsageRecord) {
 	} else {
 		g.reservation.Settle(quota.Amount{Input: r.InputTokens, Output: r.OutputTokens, Cost: r.CostNanoUSD}, now)
 	}
-	if r.Outcome == tenants.OutcomeOK && r.UsageSource == tenants.UsageUpstream {
+	if !g.drafts && r.Outcome == tenants.OutcomeOK && r.UsageSource == tenants.UsageUpstream { // a draft is in the sum
 		g.learner.observe(g.promptBytes, r.InputTokens, r.OutputTokens)
 	}
 	g.line.leave(g, r.OutputTokens, now)
@@ -219,7 +242,7 @@ func (l *learner) observe(promptBytes, input, output int64) {
 func (g *grant) queue(ctx context.Context, w *gateway.Work, class *tenants.Class) error {
 	g.ctx = ctx
 	g.line = g.a.lineOf(w.Pool)
-	g.item = fair.Item{Tenant: w.Identity.TenantID, Value: g, Weight: 1, Input: g.request.Likely.Input}
+	g.item = fair.Item{Tenant: w.Identity.TenantID, Value: g, Weight: 1, Input: g.likely.Input}
 	if t := w.Identity.Tenant; t != nil && t.Weight > 0 {
 		g.item.Weight = t.Weight
 	}
