@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/cascade"
@@ -42,7 +43,8 @@ type flight struct {
 	decided bool // the verdict that counts has been adopted
 	lost    bool // the local generation failed
 	asked   *asking
-	cloud   error // why the cloud did not answer
+	claimed atomic.Bool // the answer is the cloud's that has begun, or the edge's that was kept before
+	cloud   error       // why the cloud did not answer
 	end     *stream.End
 }
 
@@ -147,6 +149,9 @@ func (f *flight) weigh(p *upstream.Progress, alarm bool) error {
 }
 
 func (f *flight) decide(p *upstream.Progress, v cascade.Verdict, step func(cascade.Verdict) stream.Output) error {
+	if f.asked != nil && !v.Escalate && !f.claimed.CompareAndSwap(false, true) {
+		return errOvertaken // the cloud was first: its begun answer must not be dropped
+	}
 	f.c.draft, f.decided, f.early = p.Snapshot(), true, !v.Escalate
 	f.c.adopt(v)
 	return f.act(step(v))
@@ -233,12 +238,20 @@ func (f *flight) act(out stream.Output) error {
 	if out.Ask == stream.AskNone {
 		return nil
 	}
-	asked, err := f.s.startAsking(f.ctx, f.c, out.Ask, out.Reason, f.shown, func() { f.stop(errOvertaken) })
+	asked, err := f.s.startAsking(f.ctx, f.c, out.Ask, out.Reason, f.shown, f.overtake)
 	if err != nil {
 		return f.loseCloud(err)
 	}
 	f.asked = asked
 	return nil
+}
+
+// overtake ends the local generation for the cloud's answer, unless the edge's
+// was kept before. It is called from asking's goroutine.
+func (f *flight) overtake() {
+	if f.claimed.CompareAndSwap(false, true) {
+		f.stop(errOvertaken)
+	}
 }
 
 // flush shows or forgets what is held. A whole answer is sent at its end; of it

@@ -124,7 +124,7 @@ func (s *Server) generate(ctx context.Context, c *call, watch upstream.Watch) er
 		c.draft, c.calledTool = draft, len(draft.Calls) > 0
 		s.generation.add(s.opt.Now().Sub(start))
 		return nil
-	case errors.Is(context.Cause(ctx), errOvertaken):
+	case errors.Is(err, errOvertaken), errors.Is(context.Cause(ctx), errOvertaken):
 		c.draft = draft
 		return errOvertaken
 	}
