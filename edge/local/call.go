@@ -51,8 +51,9 @@ type call struct {
 	partial    *upstream.Draft // of a local generation that failed
 	verdict    cascade.Verdict
 	judged     bool
-	reserved   int64 // nano-dollars promised by rules for asking the cloud
-	lost       int64 // of these, for an answer that nobody needed
+	reserved   int64     // nano-dollars promised by rules for asking the cloud
+	lost       int64     // of these, for an answer that nobody needed
+	hedged     time.Time // when the cloud was asked beside the edge
 	edgeRuns   int
 	cloudSends int
 	heard      []byte // the cloud's answer to this request, for its label

@@ -71,6 +71,7 @@ func (f *flight) run() error {
 	defer stop(nil)
 	defer f.dropCloud()
 	if f.c.foreseen.hedge && f.c.plan.Judge {
+		f.c.hedged = f.s.opt.Now()
 		if err := f.act(f.m.Hedge()); err != nil {
 			return err
 		}
@@ -172,7 +173,7 @@ func (f *flight) look() error {
 }
 
 func (f *flight) loseCloud(err error) error {
-	f.asked, f.cloud = nil, err
+	f.asked, f.cloud, f.c.hedged = nil, err, time.Time{}
 	return f.act(f.m.CloudFail(fallbackReason(f.ctx, err)))
 }
 

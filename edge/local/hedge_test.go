@@ -86,3 +86,34 @@ func TestHedgeCloudBeginsAsItIsDropped(t *testing.T) {
 		t.Errorf("%q done %v error %q, %+v", a.text, a.done, a.errCode, a.weir)
 	}
 }
+
+// The edge is first and doubts, when there is no time left to ask the cloud:
+// the cloud has been asked, and its answer is waited for.
+func TestHedgeEdgeDoubts(t *testing.T) {
+	clock, ended := newClock(), make(chan struct{}, 300)
+	n := startStreaming(t, func(o *local.Options) {
+		o.Now = clock.now
+		o.Generator = &middle{Generator: o.Generator, after: func() { ended <- struct{}{} }}
+	})
+	n.setHandoff(`{"name":"p","hedge":true}`, false)
+	n.teach(clock, 15*time.Second, 8*time.Second)
+	for _, stream := range []string{"", `,"stream":true`} {
+		for len(ended) > 0 {
+			<-ended
+		}
+		slow := unsure
+		slow.Before = func() { clock.add(13 * time.Second) } // of 20; the cloud takes 8
+		n.worker.Set(slow)
+		n.cloud.Answer(func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-ended:
+				cloudtest.Say("from the cloud")(w, r)
+			case <-r.Context().Done():
+			}
+		})
+		a := n.chatAbout("river", stream)
+		if a.text != "from the cloud" || a.weir.Reason != "low_confidence" || a.weir.Attempts != 2 {
+			t.Errorf("%s: %q %+v", stream, a.text, a.weir)
+		}
+	}
+}

@@ -10,9 +10,9 @@ import (
 // judgeWhole is the verdict on the finished local answer. Where the plan judges
 // nothing it keeps the answer and still tells the confidence.
 func (c *call) judgeWhole(s *Server) cascade.Verdict {
-	c.refresh(s)
+	node := c.refresh(s)
 	a := cascade.Answer{Signals: c.draft.Signals, Failed: c.check.failed(c.draft, c.ask.MaxTokens)}
-	v := cascade.After(&c.ask, &a, s.calibration(c), &c.policy, &c.node)
+	v := cascade.After(&c.ask, &a, s.calibration(c), &c.policy, &node)
 	if !c.plan.Judge {
 		v.Escalate, v.Reason = false, c.plan.Reason
 	}
@@ -24,32 +24,41 @@ func (c *call) judgeWhole(s *Server) cascade.Verdict {
 
 // judgeBeginning is the verdict on an answer that goes on.
 func (c *call) judgeBeginning(s *Server, p *upstream.Progress) cascade.Verdict {
-	c.refresh(s)
+	node := c.refresh(s)
 	signals := p.Signals()
 	pe, known := s.calibration(c).PrefixProbability(&signals)
-	return cascade.Judge(&c.ask, pe, known, false, &c.policy, &c.node)
+	return cascade.Judge(&c.ask, pe, known, false, &c.policy, &node)
 }
 
 // judgeAtBest is the verdict on an answer as if it ended well now. The product
 // of the probabilities only falls: a doubt cannot be made good any more.
 func (c *call) judgeAtBest(s *Server, p *upstream.Progress) cascade.Verdict {
-	c.refresh(s)
+	node := c.refresh(s)
 	a := cascade.Answer{Signals: p.Signals()}
 	cal := s.calibration(c)
-	v := cascade.After(&c.ask, &a, cal, &c.policy, &c.node)
+	v := cascade.After(&c.ask, &a, cal, &c.policy, &node)
 	if pe, known := cal.PrefixProbability(&a.Signals); known {
 		v.Confidence = min(v.Confidence, pe)
 	}
 	return v
 }
 
-// refresh brings what a verdict depends on up to now.
-func (c *call) refresh(s *Server) {
-	c.ask.Remaining = c.remaining(s.opt.Now())
-	c.node.Budget, c.node.Budgeted = c.rules.Budget(s.opt.Now())
+// refresh brings what a verdict depends on up to now, and returns the node as
+// it is now. Of an answer that is under way only the rest is waited for, and its
+// cost is reserved.
+func (c *call) refresh(s *Server) cascade.Node {
+	now := s.opt.Now()
+	c.ask.Remaining = c.remaining(now)
+	c.node.Budget, c.node.Budgeted = c.rules.Budget(now)
 	if c.rules != nil {
 		c.policy = c.rules.Policy(s.costs(c))
 	}
+	node := c.node
+	if !c.hedged.IsZero() {
+		node.RTT, node.CloudP90 = 0, max(0, node.CloudP90-now.Sub(c.hedged))
+		node.Budget += c.reserved
+	}
+	return node
 }
 
 // adopt makes v the verdict that counts.
