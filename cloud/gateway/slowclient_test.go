@@ -83,7 +83,10 @@ func TestSlowClientIsNoStall(t *testing.T) {
 	client := &slow{nowhere: nowhere{http.Header{}}, after: stall * 3 / 2, took: make(chan struct{})}
 	in.on(func(w http.ResponseWriter, r *http.Request, body map[string]any) bool {
 		in.stream(w, r, body, 2)
-		<-client.took
+		select {
+		case <-client.took:
+		case <-r.Context().Done():
+		}
 		return false
 	})
 	req := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(ask1s))
