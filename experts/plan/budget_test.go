@@ -1,6 +1,9 @@
 package plan
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // permuted makes loads of a power law whose order of experts differs by layer
 // and by stride, as two kinds of traffic differ.
@@ -51,5 +54,17 @@ func TestFewBusyExperts(t *testing.T) {
 	// Counts 5 2 2 2 2: a device holds 50 and at most one 20.
 	if got := r.Layers[0].After; got > 1.1201 {
 		t.Errorf("imbalance %.4f, want 70/62.5", got)
+	}
+}
+
+// A first transfer into the wrong surplus slot leaves none for the second.
+func TestFirstStepBlocksTheSecond(t *testing.T) {
+	old := Placement{Experts: 4, Fleet: Uniform(3, 2), Layers: [][]int{{2, 3, 2, 0, 3, 1}}}
+	r, err := Solve(Problem{Loads: [][]float64{{983, 1, 1, 3.5}}, Fleet: old.Fleet, Old: &old, Moves: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := slices.Max(r.Placement.DeviceLoads(0, []float64{983, 1, 1, 3.5})); got > 332 {
+		t.Errorf("largest load %v in %v", got, r.Placement.Layers[0])
 	}
 }

@@ -152,8 +152,8 @@ func (m *migration) pairExact(k int, e int32, best change) change {
 			}
 			m.work -= int(m.cnt[a] + m.cnt[e])
 			c := change{p: s, e: e, gain: m.exact(s, e), cost: m.price(m.dev[s], e) - m.price(m.dev[s], a)}
-			if w := c.worth() * m.jitter[e]; w > bestWorth && m.used+c.cost <= k {
-				c.jitter = m.jitter[e]
+			c.jitter = m.jitter[e] * m.jitter[a]
+			if w := c.worth() * c.jitter; w > bestWorth && m.used+c.cost <= k {
 				best, bestWorth = c, w
 			}
 		}
@@ -257,8 +257,8 @@ func (m *migration) pairSlot(k int, s int32, most float64, best change) change {
 			continue
 		}
 		c := change{p: s, e: r.expert, gain: gain, cost: m.price(d, r.expert) - back}
-		if w := c.worth() * m.jitter[r.expert]; w > bestWorth && m.used+c.cost <= k {
-			c.jitter = m.jitter[r.expert]
+		c.jitter = m.jitter[r.expert] * m.jitter[a]
+		if w := c.worth() * c.jitter; w > bestWorth && m.used+c.cost <= k {
 			best, bestWorth = c, w
 		}
 	}
