@@ -1,6 +1,7 @@
 package sample
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -83,13 +84,8 @@ func expected(logits []float32, p Params) []float64 {
 			all = append(all, cw{i, w})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b cw) int {
-		if a.w > b.w {
-			return -1
-		} else if a.w < b.w {
-			return 1
-		}
-		return 0
+	slices.SortStableFunc(all, func(a, b cw) int { // by logit: weights of different logits may round to one
+		return cmp.Compare(logits[b.i], logits[a.i])
 	})
 	if p.TopK > 0 && p.TopK < len(all) {
 		all = all[:p.TopK]
@@ -133,6 +129,16 @@ func TestKeepsWhatAFullSortKeeps(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Two logits whose weights are equal as numbers are still in order.
+func TestRoundedTie(t *testing.T) {
+	s := New(Params{Temperature: 2, TopK: 2, TopP: 1, MinP: .25})
+	for range 20 {
+		if x, _ := s.Next([]float32{1, -2.220446e-16, 1.110223e-16}, &Scratch{}); x == 1 {
+			t.Fatal("the third best of two")
+		}
+	}
 }
 
 func TestLogprobs(t *testing.T) {
