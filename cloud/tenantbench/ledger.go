@@ -57,15 +57,13 @@ const (
 	ledgerBatch  = 5000 // rows of a bare COPY, as many as a gateway writes at a time
 	ledgerRounds = 12
 	roundRows    = 4 * ledgerBatch
-	stretch      = 3   // rounds
 	background   = 300 // requests per second that the gateway serves meanwhile
 )
 
 // measureLedger moves rows by turns from a gateway's files into the ledger,
 // with its sums, and by bare COPY from memory into a table of the same shape,
-// while the gateway serves. It returns the ledger's rows per second in its best
-// stretch, because whatever else the machine does only adds to the time, and
-// the ratio to COPY's over all of the run.
+// while the gateway serves. It returns the ledger's rows per second and their
+// ratio to COPY's.
 func measureLedger(ctx context.Context, env bench.Env, db *database, r *rig, rounds int) (rate, ratio float64, err error) {
 	conn, err := db.pool.Acquire(ctx)
 	if err != nil {
@@ -82,8 +80,7 @@ func measureLedger(ctx context.Context, env bench.Env, db *database, r *rig, rou
 	defer closeRecorder(recorder)
 	served, stop := r.load(ctx)
 	defer stop()
-	var draining []time.Duration // by round
-	var copying time.Duration
+	var draining, copying time.Duration
 	var answered int64
 	for i := range rounds + 1 {
 		batch := someRows(roundRows)
@@ -101,29 +98,17 @@ func measureLedger(ctx context.Context, env bench.Env, db *database, r *rig, rou
 			}
 		}
 		if i > 0 { // the first makes partitions and plans
-			draining, copying = append(draining, between.Sub(began)), copying+time.Since(between)
+			draining, copying = draining+between.Sub(began), copying+time.Since(between)
 			answered += served.Load() - before
 		}
 	}
 	if st := recorder.Stats(); st.Inserted != uint64((rounds+1)*roundRows) || st.Duplicates != 0 {
 		return 0, 0, fmt.Errorf("bench: the ledger took %+v of %d rows", st, (rounds+1)*roundRows)
 	}
-	all := total(draining)
-	for i := range max(len(draining)-stretch, 0) + 1 {
-		part := draining[i:min(i+stretch, len(draining))]
-		rate = max(rate, float64(len(part)*roundRows)/total(part).Seconds())
-	}
 	perSecond := func(d time.Duration) float64 { return float64(rounds*roundRows) / d.Seconds() }
-	fmt.Fprintf(env.Out, "ledger: %d rows from files with sums at %.0f rows/s, %.0f in the best %d; bare COPY from memory %.0f rows/s; meanwhile %.0f requests/s were served\n",
-		rounds*roundRows, perSecond(all), rate, min(stretch, rounds)*roundRows, perSecond(copying), float64(answered)/(all+copying).Seconds())
-	return rate, perSecond(all) / perSecond(copying), nil
-}
-
-func total(parts []time.Duration) (sum time.Duration) {
-	for _, d := range parts {
-		sum += d
-	}
-	return sum
+	fmt.Fprintf(env.Out, "ledger: %d rows from files with sums at %.0f rows/s; bare COPY from memory %.0f rows/s; meanwhile %.0f requests/s were served\n",
+		rounds*roundRows, perSecond(draining), perSecond(copying), float64(answered)/(draining+copying).Seconds())
+	return perSecond(draining), copying.Seconds() / draining.Seconds(), nil
 }
 
 // record puts rows into a gateway's files.
@@ -166,28 +151,29 @@ func (r *rig) load(ctx context.Context) (served *atomic.Int64, stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(time.Second / background)
-		defer tick.Stop()
 		slots := make(chan struct{}, 16)
-		for {
+		defer func() {
+			for range cap(slots) {
+				slots <- struct{}{}
+			}
+		}()
+		for due := time.Now(); ; due = due.Add(time.Second / background) { // what was late is made up for
 			select {
 			case <-ctx.Done():
-				for range cap(slots) {
-					slots <- struct{}{}
-				}
 				return
-			case <-tick.C:
+			case <-time.After(time.Until(due)):
 			}
 			select {
+			case <-ctx.Done():
+				return
 			case slots <- struct{}{}:
-				go func() {
-					defer func() { <-slots }()
-					if _, err := r.one(ctx, r.with); err == nil {
-						served.Add(1)
-					}
-				}()
-			default: // too slow for the rate: the count tells
 			}
+			go func() {
+				defer func() { <-slots }()
+				if _, err := r.one(ctx, r.with); err == nil {
+					served.Add(1)
+				}
+			}()
 		}
 	}()
 	return served, func() { cancel(); <-done }
