@@ -25,6 +25,8 @@ type migration struct {
 	warm   int       // entries of hot that relieve other devices
 	light  []int32   // experts whose further replica would weigh least
 	jitter []float64 // factor on the worth of changes for an expert, at most 1
+
+	exactly bool // no estimates, see relieve
 }
 
 // relief is what one more replica of an expert would do.
@@ -213,6 +215,7 @@ func (m *migration) fillEmpty() {
 // leads out of a greedy first step that blocks the next.
 func (m *migration) migrate(k int, enough float64) {
 	m.prefer(nil)
+	m.exactly = false
 	b := m.begin(enough)
 	target := b.low + (b.high-b.low)*m.ratio
 	for round := range maxRounds {
@@ -229,11 +232,12 @@ func (m *migration) migrate(k int, enough float64) {
 		}
 	}
 	rnd := sequence(uint64(len(m.slot))<<32 | uint64(len(m.cnt)))
-	for range jitterRounds {
+	for i := range jitterRounds {
 		if m.work <= 0 || b.top <= enough || k == 0 {
 			break
 		}
 		m.prefer(&rnd)
+		m.exactly = i%2 == 0 && m.devices() <= chainDevices // estimates pass some steps over
 		b.round(m, max(enough, b.top*0.97), k, enough)
 	}
 	m.copyFrom(b.best)

@@ -2,7 +2,12 @@ package plan
 
 // step takes the change with most excess removed per transfer.
 func (m *migration) step(k int) bool {
-	best := m.bestOverwrite(k)
+	var best change
+	if m.exactly {
+		best = m.relieve(k)
+	} else {
+		best = m.bestOverwrite(k)
+	}
 	if swap := m.bestExchange(k, max(best.worth()*best.jitter, m.target*minGain)); swap.gain > 0 {
 		m.used += swap.cost
 		m.swap(swap.p, swap.q)
@@ -10,7 +15,7 @@ func (m *migration) step(k int) bool {
 		m.touch(m.dev[swap.q])
 		return true
 	}
-	if best.gain <= 0 && m.used < k {
+	if best.gain <= 0 && m.used < k && !m.exactly {
 		best = m.relieve(k)
 	}
 	if best.gain <= 0 {
@@ -161,7 +166,8 @@ func (m *migration) pairExact(k int, e int32, best change) change {
 	return best
 }
 
-// relieve is the last resort: the experts of the hottest device, exactly.
+// relieve judges the experts of the hottest device exactly: the last resort,
+// and the first in rounds that vary.
 func (m *migration) relieve(k int) change {
 	var best change
 	h := m.hottest()
