@@ -1,7 +1,6 @@
 package edge_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +25,7 @@ import (
 	"github.com/weirhq/weir/engine/worker"
 	"github.com/weirhq/weir/internal/cli"
 	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/testproc"
 	"github.com/weirhq/weir/tenants/spool"
 )
 
@@ -39,46 +39,18 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// lockedBuffer is a log that a test reads while it is written.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // agent is a running edge node.
 type agent struct {
 	url, ops string
-	log      *lockedBuffer
+	log      *testproc.Log
 	stop     func() error
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 func config(t *testing.T, c *cloudtest.Cloud, dir string) edge.Config {
 	t.Helper()
 	cfg := edge.Config{
-		Listen: freeAddr(t), OpsListen: freeAddr(t), DataDir: dir, CloudURL: c.URL, UDP: "auto",
-		Model: "hub-edge", CloudModels: []string{"hub-cloud"}, WorkerListen: freeAddr(t), Threshold: -1,
+		Listen: testproc.FreeAddr(t), OpsListen: testproc.FreeAddr(t), DataDir: dir, CloudURL: c.URL, UDP: "auto",
+		Model: "hub-edge", CloudModels: []string{"hub-cloud"}, WorkerListen: testproc.FreeAddr(t), Threshold: -1,
 		MaxInflight: 64, MaxLocal: 16, FirstByte: 10 * time.Second, Stall: 5 * time.Second, Heartbeat: time.Second,
 		SnapshotPoll: 50 * time.Millisecond, UDPProbe: 100 * time.Millisecond, Drain: 2 * time.Second, LogLevel: "info",
 	}
@@ -99,7 +71,7 @@ func tokenFile(t *testing.T, c *cloudtest.Cloud) string {
 
 func startAgent(t *testing.T, cfg edge.Config) *agent {
 	t.Helper()
-	a := &agent{url: "http://" + cfg.Listen, ops: "http://" + cfg.OpsListen, log: &lockedBuffer{}}
+	a := &agent{url: "http://" + cfg.Listen, ops: "http://" + cfg.OpsListen, log: &testproc.Log{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- edge.Run(ctx, cfg, edge.Options{Log: slog.New(slog.NewTextHandler(a.log, nil))}) }()

@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/edge/internal/cloudtest"
 	"github.com/weirhq/weir/edge/internal/workertest"
+	"github.com/weirhq/weir/internal/testproc"
 	"github.com/weirhq/weir/tenants"
 )
 
@@ -88,7 +89,7 @@ func TestNodeLearnsAndRemembers(t *testing.T) {
 			spent += 1000
 		}
 	}
-	cfg.JoinTokenFile, cfg.Listen, cfg.OpsListen = "", freeAddr(t), freeAddr(t)
+	cfg.JoinTokenFile, cfg.Listen, cfg.OpsListen = "", testproc.FreeAddr(t), testproc.FreeAddr(t)
 	b := startAgent(t, cfg)
 	b.waitReady(t)
 	if n := b.metric(t, `weir_edge_calibration_labels{class="standard"}`); n < labels/2 {

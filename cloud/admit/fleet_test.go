@@ -1,7 +1,6 @@
 package admit_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +22,7 @@ import (
 	"github.com/weirhq/weir/engine/fake"
 	"github.com/weirhq/weir/internal/cli"
 	"github.com/weirhq/weir/internal/testpg"
+	"github.com/weirhq/weir/internal/testproc"
 	"github.com/weirhq/weir/migrations"
 	"github.com/weirhq/weir/tenants"
 )
@@ -58,26 +57,9 @@ type node struct {
 	f        *fleet
 	api, ops string
 	dir      string
-	log      *logBuffer
+	log      *testproc.Log
 	cmd      *exec.Cmd
 	done     chan struct{}
-}
-
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // limit is a row of weir.limits.
@@ -178,7 +160,7 @@ func (f *fleet) number(sql string, args ...any) (n int64) {
 func (f *fleet) addNode() *node {
 	f.t.Helper()
 	addrs := freePorts(f.t, 3)
-	n := &node{f: f, api: addrs[0], ops: addrs[2], dir: f.t.TempDir(), log: &logBuffer{}}
+	n := &node{f: f, api: addrs[0], ops: addrs[2], dir: f.t.TempDir(), log: &testproc.Log{}}
 	conf := fmt.Sprintf("cloud:\n  name: gw%d\n  listen: %s\n  tls_listen: %s\n  ops_listen: %s\n  secrets_dir: %s\n  data_dir: %s\n"+
 		"  probe_interval: 100ms\n  drain: 2s\n  instances: [{name: e, url: %q, model: m, role: mixed}]\n",
 		len(f.nodes), addrs[0], addrs[1], addrs[2], f.secrets, filepath.Join(n.dir, "data"), f.engine.URL)

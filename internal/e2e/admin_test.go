@@ -11,13 +11,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/internal/testproc"
 )
 
 // weir runs a command of the real binary against the system and returns its
 // standard output.
 func (s *system) weir(t *testing.T, line ...string) string {
 	t.Helper()
-	bin, err := binary()
+	bin, err := testproc.Binary()
 	if err != nil {
 		t.Fatal(err)
 	}

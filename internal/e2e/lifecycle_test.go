@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/internal/client"
+	"github.com/weirhq/weir/internal/testproc"
 )
 
 func (s *system) chat(t *testing.T, mode, prompt string) *client.Answer {
@@ -71,7 +72,7 @@ func TestPrintedCommands(t *testing.T) {
 
 func TestChatCommand(t *testing.T) {
 	s := running(t)
-	bin, _ := binary()
+	bin, _ := testproc.Binary()
 	ready := filepath.Join(s.DataDir, "ready.json")
 	for mode, tier := range map[string]string{"edge-only": "tier edge", "cloud-only": "tier cloud", "auto": "tier "} {
 		cmd := exec.CommandContext(t.Context(), bin, "chat", "--ready-file", ready, "--mode", mode, lightPrompt)
@@ -152,7 +153,7 @@ func TestKilledChildrenComeBack(t *testing.T) {
 // upFails runs a weir up that must fail, and returns what it printed.
 func upFails(t *testing.T, args ...string) string {
 	t.Helper()
-	bin, err := binary()
+	bin, err := testproc.Binary()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/weirhq/weir/internal/client"
 	"github.com/weirhq/weir/internal/pgcluster"
+	"github.com/weirhq/weir/internal/testproc"
 )
 
 // soak runs the full counts instead of the short ones.
@@ -46,51 +46,18 @@ func TestMain(m *testing.M) {
 		shared.sys.stop()
 		_ = os.RemoveAll(filepath.Dir(shared.sys.DataDir))
 	}
+	testproc.Clean()
 	os.Exit(code)
 }
-
-var binary = sync.OnceValues(func() (string, error) {
-	if bin := os.Getenv("WEIR_BIN"); bin != "" {
-		return bin, nil
-	}
-	dir, err := os.MkdirTemp("", "weir-bin-")
-	if err != nil {
-		return "", err
-	}
-	bin := filepath.Join(dir, "weir")
-	cmd := exec.Command("go", "build", "-o", bin, "github.com/weirhq/weir")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build: %w: %s", err, out)
-	}
-	return bin, nil
-})
 
 // system is a running "weir up".
 type system struct {
 	client.Ready
 	cmd  *exec.Cmd
 	base int
-	out  *lockedBuffer
+	out  *testproc.Log
 	done chan struct{}
 	took time.Duration // from start to the ready file
-}
-
-// lockedBuffer collects a process's output.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // running returns the system that tests share; a test that breaks things
@@ -126,7 +93,7 @@ func start(dir string, args ...string) (*system, error) { return startWith(dir, 
 
 // startWith is start with additions to the environment.
 func startWith(dir string, env []string, args ...string) (*system, error) {
-	bin, err := binary()
+	bin, err := testproc.Binary()
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +103,7 @@ func startWith(dir string, env []string, args ...string) (*system, error) {
 	}
 	readyFile := filepath.Join(dir, "e2e-ready.json")
 	_ = os.Remove(readyFile)
-	s := &system{base: base, out: &lockedBuffer{}, done: make(chan struct{})}
+	s := &system{base: base, out: &testproc.Log{}, done: make(chan struct{})}
 	s.cmd = exec.Command(bin, append([]string{"up", "--data", filepath.Join(dir, "data"), "--listen-base", fmt.Sprint(base), "--ready-file", readyFile}, args...)...)
 	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
 	s.cmd.Env = append(os.Environ(), env...)

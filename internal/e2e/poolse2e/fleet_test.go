@@ -4,20 +4,16 @@
 package poolse2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,7 +21,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weirhq/weir/internal/demo"
+	"github.com/weirhq/weir/internal/proc"
 	"github.com/weirhq/weir/internal/testpg"
+	"github.com/weirhq/weir/internal/testproc"
 )
 
 // soak runs the full counts instead of the short ones.
@@ -40,91 +38,45 @@ func count(short, full int) int {
 
 func TestMain(m *testing.M) {
 	code := testpg.Run(m)
-	if dir, ok := built(); ok {
-		_ = os.RemoveAll(dir)
-	}
+	testproc.Clean()
 	os.Exit(code)
 }
-
-var built = func() (string, bool) { return "", false }
-
-var binary = sync.OnceValues(func() (string, error) {
-	if bin := os.Getenv("WEIR_BIN"); bin != "" {
-		return bin, nil
-	}
-	dir, err := os.MkdirTemp("", "weir-bin-")
-	if err != nil {
-		return "", err
-	}
-	built = func() (string, bool) { return dir, true }
-	bin := filepath.Join(dir, "weir")
-	if out, err := exec.Command("go", "build", "-o", bin, "github.com/weirhq/weir").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build: %w: %s", err, out)
-	}
-	return bin, nil
-})
 
 const model = "big"
 
 // process is one role that a test starts, kills and starts again.
 type process struct {
-	name string
-	args []string
-	env  []string
-	url  string // of its API
-	ops  string // where it has one
-	cmd  *exec.Cmd
-	log  *lockedBuffer
-	done chan struct{}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) tail() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.b.String()
-	return s[max(0, len(s)-3000):]
+	name  string
+	args  []string
+	env   []string
+	url   string // of its API
+	ops   string // where it has one
+	child *proc.Child
+	log   *testproc.Log
 }
 
 func (p *process) start(t *testing.T) {
 	t.Helper()
-	bin, err := binary()
+	bin, err := testproc.Binary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(bin, p.args...)
-	cmd.Env = append(os.Environ(), p.env...)
-	cmd.Stdout, cmd.Stderr = p.log, p.log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if p.child, err = proc.Start(proc.Spec{Name: p.name, Path: bin, Args: p.args, Env: p.env, Output: p.log}); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = cmd.Wait() }()
-	p.cmd, p.done = cmd, done
 }
 
 func (p *process) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
+	if err := syscall.Kill(p.child.PID(), s); err != nil {
 		t.Fatalf("%s: %v", p.name, err)
 	}
 }
 
 // kill ends the process at once and waits for it.
 func (p *process) kill() {
-	_ = p.cmd.Process.Signal(syscall.SIGKILL)
-	<-p.done
+	p.child.Kill()
+	<-p.child.Done()
 }
 
 // fleet is two gateways over some instances.
@@ -152,7 +104,7 @@ func newFleet(t *testing.T, itl time.Duration, patient bool) *fleet {
 // instance starts a model server that serves model.
 func (f *fleet) instance(t *testing.T, name, role string, args ...string) {
 	t.Helper()
-	addr := free(t)
+	addr := testproc.FreeAddr(t)
 	f.add(t, name, "http://"+addr, "", nil, append(args, "--listen", addr)...)
 	f.members = append(f.members, map[string]any{"name": name, "url": "http://" + addr, "role": role, "model": model, "served_model": servedBy(args)})
 }
@@ -169,9 +121,9 @@ func (f *fleet) gateways(t *testing.T, patient bool) {
 		firstByte, stall = "80s", "60s"
 	}
 	for _, name := range []string{"g1", "g2"} {
-		listen, ops := free(t), free(t)
+		listen, ops := testproc.FreeAddr(t), testproc.FreeAddr(t)
 		file := filepath.Join(dir, name+".yaml")
-		content, err := yaml.Marshal(map[string]any{"cloud": map[string]any{"name": name, "listen": listen, "tls_listen": free(t), "ops_listen": ops,
+		content, err := yaml.Marshal(map[string]any{"cloud": map[string]any{"name": name, "listen": listen, "tls_listen": testproc.FreeAddr(t), "ops_listen": ops,
 			"secrets_dir": filepath.Join(dir, "secrets"), "data_dir": filepath.Join(dir, name), "instances": f.members, "log_level": "warn",
 			"first_byte_timeout": firstByte, "stall_timeout": stall, "probe_interval": "500ms", "drain": "1s", "max_inflight": 4000}})
 		if err != nil {
@@ -199,13 +151,13 @@ func (f *fleet) gateways(t *testing.T, patient bool) {
 
 func (f *fleet) add(t *testing.T, name, url, ops string, env []string, args ...string) {
 	t.Helper()
-	p := &process{name: name, args: args, env: env, url: url, ops: ops, log: &lockedBuffer{}}
+	p := &process{name: name, args: args, env: env, url: url, ops: ops, log: &testproc.Log{}}
 	p.start(t)
 	f.all[name] = p
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			t.Logf("%s: %s", name, p.log.tail())
+			t.Logf("%s: %s", name, p.log.Tail())
 		}
 	})
 }
@@ -240,17 +192,6 @@ func get(url, token string, out any) error {
 		return fmt.Errorf("status %d", resp.StatusCode)
 	}
 	return json.NewDecoder(resp.Body).Decode(out)
-}
-
-// free is an address that nobody listens on.
-func free(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {

@@ -72,7 +72,7 @@ func TestVictims(t *testing.T) {
 						p.signal(t, syscall.SIGCONT)
 						return
 					}
-					<-p.done
+					<-p.child.Done()
 					p.start(t)
 				})
 				f.judge(t, victim, how, answers, want)
@@ -191,7 +191,7 @@ func (f *fleet) neverReads(t *testing.T) {
 // rss is a process's resident memory in KiB.
 func rss(t *testing.T, p *process) int {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.child.PID()))
 	if err != nil {
 		t.Skip("no /proc here")
 	}
