@@ -1,26 +1,15 @@
 // Package overhead measures what the gateway adds to a request: the same
 // requests go in turn to a fake engine directly and through a gateway before
-// it, and percentiles of both are subtracted. The engine answers at once, so
-// nothing hides the gateway's own work.
+// it, and percentiles of both are subtracted.
 package overhead
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
-	"net"
-	"net/http"
-	"slices"
 	"time"
 
-	"github.com/weirhq/weir/cloud/gateway"
-	"github.com/weirhq/weir/cloud/pool"
-	"github.com/weirhq/weir/engine/fake"
+	"github.com/weirhq/weir/cloud/benchrig"
 	"github.com/weirhq/weir/internal/bench"
-	"github.com/weirhq/weir/internal/telemetry"
-	"github.com/weirhq/weir/tenants"
 )
 
 // Requests is how many requests of each kind go each way.
@@ -42,17 +31,17 @@ func Suite() bench.Suite {
 }
 
 func run(ctx context.Context, env bench.Env) ([]bench.Bar, error) {
-	rig, err := newRig(ctx)
+	r, err := newRig(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer rig.close()
+	defer r.Close()
 	var bars []bench.Bar
 	for _, kind := range []struct {
 		name   string
 		stream bool
 	}{{"whole", false}, {"first_event", true}} {
-		added, err := rig.measure(ctx, kind.stream, Requests)
+		added, err := r.measure(ctx, kind.stream, Requests)
 		if err != nil {
 			return nil, err
 		}
@@ -68,165 +57,32 @@ func ms(d time.Duration) float64 { return float64(d) / 1e6 }
 
 // rig is a fake engine with and without a gateway before it.
 type rig struct {
-	engine, gateway string // URLs
-	key             string
-	client          *http.Client
-	stops           []func()
+	*benchrig.Rig
+	gateway string // URL
 }
 
-func (r *rig) close() {
-	for _, stop := range slices.Backward(r.stops) {
-		stop()
-	}
-}
-
-type directory struct{ index *tenants.Index }
-
-func (d directory) Index() *tenants.Index { return d.index }
-
-const model = "fake"
-
-func newRig(ctx context.Context) (r *rig, err error) {
-	r = &rig{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}}
-	r.stops = append(r.stops, r.client.CloseIdleConnections)
-	defer func() {
-		if err != nil {
-			r.close()
-		}
-	}()
-	if r.engine, err = r.serve(fake.New(fake.Options{Model: model})); err != nil {
-		return nil, err
-	}
-	index, err := r.mint()
+func newRig(ctx context.Context) (*rig, error) {
+	r, err := benchrig.New()
 	if err != nil {
 		return nil, err
 	}
-	log := slog.New(slog.NewTextHandler(io.Discard, nil)) // lines are written, as in production
-	upstream := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true}}
-	r.stops = append(r.stops, upstream.CloseIdleConnections)
-	p, err := pool.New(pool.Options{Members: []pool.Member{{Name: "fake", URL: r.engine, Model: model}}, Client: upstream, Log: log})
+	url, err := r.Bare(ctx)
 	if err != nil {
+		r.Close()
 		return nil, err
 	}
-	r.background(func(ctx context.Context) { p.Run(ctx) })
-	tel, err := telemetry.New(ctx, telemetry.Options{Role: "cloud", Name: "bench"})
-	if err != nil {
-		return nil, err
-	}
-	r.stops = append(r.stops, func() { _ = tel.Shutdown() })
-	g, err := gateway.New(gateway.Options{Directory: directory{index}, Recorder: gateway.AtEnd(func(tenants.UsageRecord) {}), Pool: p, Client: upstream, Telemetry: tel, Log: log,
-		Models: map[string]gateway.Model{model: {Pool: model, Named: true}}})
-	if err != nil {
-		return nil, err
-	}
-	if r.gateway, err = r.serve(g); err != nil {
-		return nil, err
-	}
-	return r, r.awaitReady(ctx, p)
+	return &rig{r, url}, nil
 }
 
-func (r *rig) mint() (*tenants.Index, error) {
-	const tenant = "00000000-0000-4000-8000-000000000001"
-	k, err := tenants.MintKey()
-	if err != nil {
-		return nil, err
-	}
-	r.key = k.Reveal()
-	return tenants.NewIndex(&tenants.Snapshot{Version: 1, ExpiresAt: time.Now().Add(time.Hour),
-		Tenants: []tenants.Tenant{{ID: tenant, Name: "bench", State: tenants.Active}},
-		Keys: []tenants.KeyInfo{{ID: k.ID, TenantID: tenant, State: tenants.Active,
-			Hashes: []tenants.SecretHash{{SHA256: tenants.HashSecret(k.Secret)}}}}})
-}
-
-// serve listens on a free loopback port and returns the URL.
-func (r *rig) serve(h http.Handler) (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
-	r.background(func(context.Context) { _ = srv.Serve(l) }) // ends with Close
-	r.stops = append(r.stops, func() { _ = srv.Close() })
-	return "http://" + l.Addr().String(), nil
-}
-
-// background runs f until close.
-func (r *rig) background(f func(context.Context)) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); f(ctx) }()
-	r.stops = append(r.stops, func() { <-done }, cancel)
-}
-
-func (r *rig) awaitReady(ctx context.Context, p *pool.Pool) error {
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !p.Status()[0].Ready {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
-	return nil
-}
-
-// measure sends n requests each way, in turn, after a warm-up.
+// measure sends n requests each way.
 func (r *rig) measure(ctx context.Context, stream bool, n int) (Added, error) {
-	body := fmt.Appendf(nil, `{"model":%q,"stream":%t,"max_tokens":16,"messages":[{"role":"user","content":"turn on the light in the kitchen"}]}`, model, stream)
-	direct, through := make([]time.Duration, 0, n), make([]time.Duration, 0, n)
-	for i := range n + n/10 {
-		d, err := r.one(ctx, r.engine, body, stream)
-		if err != nil {
-			return Added{}, fmt.Errorf("direct: %w", err)
-		}
-		g, err := r.one(ctx, r.gateway, body, stream)
-		if err != nil {
-			return Added{}, fmt.Errorf("through the gateway: %w", err)
-		}
-		if i >= n/10 {
-			direct, through = append(direct, d), append(through, g)
-		}
+	direct, through, err := r.InTurn(ctx, r.Engine, r.gateway, stream, n)
+	if err != nil {
+		return Added{}, err
 	}
-	slices.Sort(direct)
-	slices.Sort(through)
 	return Added{P50: at(through, 0.50) - at(direct, 0.50), P99: at(through, 0.99) - at(direct, 0.99)}, nil
 }
 
 func at(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
-}
-
-// one sends a request and returns the time to its first bytes (a stream) or to
-// its end.
-func (r *rig) one(ctx context.Context, url string, body []byte, stream bool) (time.Duration, error) {
-	began := time.Now()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", bytes.NewReader(body))
-	if err != nil {
-		return 0, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+r.key)
-	resp, err := r.client.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("status %d", resp.StatusCode)
-	}
-	var took time.Duration
-	if stream {
-		if _, err := io.ReadFull(resp.Body, make([]byte, 1)); err != nil {
-			return 0, err
-		}
-		took = time.Since(began)
-	}
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		return 0, err
-	}
-	if !stream {
-		took = time.Since(began)
-	}
-	return took, nil
 }

@@ -16,13 +16,13 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.close()
+	defer r.Close()
 	for _, stream := range []bool{false, true} {
 		if _, err := r.measure(t.Context(), stream, 10); err != nil {
 			t.Errorf("stream %v: %v", stream, err)
 		}
 	}
-	r.key = "wk_wrong"
+	r.Key = "wk_wrong"
 	if _, err := r.measure(t.Context(), false, 10); err == nil {
 		t.Error("a measurement of refusals passed")
 	}
@@ -40,13 +40,12 @@ func BenchmarkThroughGateway(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer r.close()
-	for name, url := range map[string]string{"direct": r.engine, "gateway": r.gateway} {
+	defer r.Close()
+	for name, url := range map[string]string{"direct": r.Engine, "gateway": r.gateway} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
-			body := []byte(`{"model":"fake","max_tokens":16,"messages":[{"role":"user","content":"turn on the light in the kitchen"}]}`)
 			for b.Loop() {
-				if _, err := r.one(b.Context(), url, body, false); err != nil {
+				if _, err := r.Ask(b.Context(), url, false); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -60,7 +59,7 @@ func BenchmarkAdded(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer r.close()
+	defer r.Close()
 	for name, stream := range map[string]bool{"whole": false, "first_event": true} {
 		b.Run(name, func(b *testing.B) {
 			added, err := r.measure(b.Context(), stream, b.N)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/weirhq/weir/cloud/benchrig"
 	"github.com/weirhq/weir/internal/bench"
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/tenants"
@@ -142,12 +143,9 @@ func recordRow(dir string) (cost, error) {
 	return c, failed
 }
 
-// benchTenant owns all rows and requests of the suite.
-const benchTenant = "00000000-0000-4000-8000-000000000001"
-
 func aRow(at time.Time) tenants.UsageRecord {
 	return tenants.UsageRecord{
-		AttemptID: contract.NewID(), OperationID: contract.NewID(), TenantID: benchTenant, KeyID: "benchkey", Tier: tenants.Cloud,
+		AttemptID: contract.NewID(), OperationID: contract.NewID(), TenantID: benchrig.Tenant, KeyID: "benchkey", Tier: tenants.Cloud,
 		Model: "fake", Class: "standard", Outcome: tenants.OutcomeOK, UsageSource: tenants.UsageUpstream, Attempt: 1,
 		InputTokens: 480, OutputTokens: 100, PriceVersion: 1, CostNanoUSD: 58_000, StartedAt: at.UTC(), TTFTMicros: 20_000, TotalMicros: 900_000,
 		Reason: "client_mode", Node: "bench", NodeEpoch: "bench",

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/weirhq/weir/cloud/benchrig"
 	"github.com/weirhq/weir/cloud/rows"
 	"github.com/weirhq/weir/internal/bench"
 	"github.com/weirhq/weir/internal/pgcluster"
@@ -73,7 +74,7 @@ func measureLedger(ctx context.Context, env bench.Env, db *database, r *rig, rou
 	if _, err := conn.Exec(ctx, `create table bare (like weir.usage_ledger including all)`); err != nil {
 		return 0, 0, err
 	}
-	recorder, err := rows.Open(rows.Options{Dir: filepath.Join(env.Dir, "drain"), Sink: ledger.NewStore(db.pool), Batch: ledgerBatch, Log: quiet})
+	recorder, err := rows.Open(rows.Options{Dir: filepath.Join(env.Dir, "drain"), Sink: ledger.NewStore(db.pool), Batch: ledgerBatch, Log: benchrig.Log})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -170,7 +171,7 @@ func (r *rig) load(ctx context.Context) (served *atomic.Int64, stop func()) {
 			}
 			go func() {
 				defer func() { <-slots }()
-				if _, err := r.one(ctx, r.with); err == nil {
+				if _, err := r.Ask(ctx, r.with, false); err == nil {
 					served.Add(1)
 				}
 			}()

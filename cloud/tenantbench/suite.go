@@ -46,7 +46,7 @@ func run(ctx context.Context, env bench.Env) ([]bench.Bar, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.close()
+	defer r.Close()
 	added, err := r.added(ctx, 1500)
 	if err != nil {
 		return nil, err

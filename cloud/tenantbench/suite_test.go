@@ -33,7 +33,7 @@ func TestRig(t *testing.T) {
 	if rate, ratio, err := measureLedger(t.Context(), env, db, r, 1); err != nil || rate <= 0 || ratio <= 0 {
 		t.Errorf("ledger %v rows/s, ratio %v: %v", rate, ratio, err)
 	}
-	r.close() // delivers what waits
+	r.Close() // delivers what waits
 	var rows int
 	if err := db.pool.QueryRow(t.Context(), `select count(*) from weir.usage_ledger where node = 'bench' and node_epoch = 'bench'`).Scan(&rows); err != nil || rows < 22 {
 		t.Errorf("%d rows of the gateway, %v", rows, err)
