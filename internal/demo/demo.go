@@ -4,18 +4,14 @@
 package demo
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"strings"
-	"time"
 
-	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/internal/client"
 	"github.com/weirhq/weir/internal/pki"
 )
 
@@ -97,42 +93,5 @@ func (o Options) secret(ctx context.Context, file, kind, tenantID, name string) 
 }
 
 func (o Options) call(ctx context.Context, method, path string, in, out any) error {
-	if err := o.do(ctx, method, path, in, out); err != nil {
-		return fmt.Errorf("admin API, %s %s: %w", method, path, err)
-	}
-	return nil
-}
-
-func (o Options) do(ctx context.Context, method, path string, in, out any) error {
-	var body io.Reader
-	if in != nil {
-		data, err := json.Marshal(in)
-		if err != nil {
-			return err
-		}
-		body = bytes.NewReader(data)
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(o.CloudURL, "/")+"/admin/v1/"+path, body)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Authorization", "Bearer "+o.AdminToken)
-	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	resp, err := o.HTTP.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, 4<<20))
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode/100 != 2 {
-		return openai.ParseError(resp.StatusCode, data)
-	}
-	return json.Unmarshal(data, out)
+	return client.Admin{URL: o.CloudURL, Token: o.AdminToken, HTTP: o.HTTP}.Call(ctx, method, path, in, out)
 }

@@ -1,12 +1,10 @@
 package evaluate
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -19,12 +17,6 @@ import (
 // ratePolicy is the name of the policy that is in force while a rate is
 // evaluated; answers carry it in X-Weir-Policy.
 const ratePolicy = "weir-eval-rate"
-
-// admin calls the cloud's admin API with the token of a ready file.
-type admin struct {
-	url, token string
-	http       *http.Client
-}
 
 // policyRow is a tenant's policy as the admin API shows and takes it.
 type policyRow struct {
@@ -39,7 +31,7 @@ type policyRow struct {
 // returns what puts the old policy back. It is in force on an edge after the
 // edge's next poll: see awaitPolicy.
 func holdRate(ctx context.Context, ready client.Ready, rate float64) (restore func(context.Context) error, err error) {
-	a := &admin{url: strings.TrimSuffix(ready.CloudURL, "/") + "/admin/v1/", token: ready.AdminToken, http: &http.Client{Timeout: 10 * time.Second}}
+	a := client.Admin{URL: ready.CloudURL, Token: ready.AdminToken, HTTP: &http.Client{}}
 	key, err := tenants.ParseKey(ready.AppKey)
 	if err != nil {
 		return nil, fmt.Errorf("app_key of the ready file: %w", err)
@@ -47,60 +39,25 @@ func holdRate(ctx context.Context, ready client.Ready, rate float64) (restore fu
 	var owner struct {
 		TenantID string `json:"tenant_id"`
 	}
-	if err := a.call(ctx, http.MethodGet, "keys/"+key.ID, nil, &owner); err != nil {
+	if err := a.Call(ctx, http.MethodGet, "keys/"+key.ID, nil, &owner); err != nil {
 		return nil, err
 	}
 	var before struct{ Data []policyRow }
-	if err := a.call(ctx, http.MethodGet, "policies?tenant_id="+owner.TenantID, nil, &before); err != nil {
+	if err := a.Call(ctx, http.MethodGet, "policies?tenant_id="+owner.TenantID, nil, &before); err != nil {
 		return nil, err
 	}
 	spec := fmt.Appendf(nil, `{"name":%q,"rate":%g}`, ratePolicy, rate)
-	if err := a.call(ctx, http.MethodPut, "policies", policyRow{TenantID: owner.TenantID, Spec: spec}, nil); err != nil {
+	if err := a.Call(ctx, http.MethodPut, "policies", policyRow{TenantID: owner.TenantID, Spec: spec}, nil); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) error {
 		for _, p := range before.Data {
 			if p.Class == "" {
-				return a.call(ctx, http.MethodPut, "policies", p, nil)
+				return a.Call(ctx, http.MethodPut, "policies", p, nil)
 			}
 		}
-		return a.call(ctx, http.MethodDelete, "policies?tenant_id="+owner.TenantID, nil, nil)
+		return a.Call(ctx, http.MethodDelete, "policies?tenant_id="+owner.TenantID, nil, nil)
 	}, nil
-}
-
-func (a *admin) call(ctx context.Context, method, path string, in, out any) error {
-	var body io.Reader
-	if in != nil {
-		raw, err := json.Marshal(in)
-		if err != nil {
-			return err
-		}
-		body = bytes.NewReader(raw)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, a.url+path, body)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Authorization", "Bearer "+a.token)
-	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	resp, err := a.http.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, 4<<20))
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode >= 300 {
-		return fmt.Errorf("admin API, %s %s: %d: %.300s", method, path, resp.StatusCode, raw)
-	}
-	if out == nil {
-		return nil
-	}
-	return json.Unmarshal(raw, out)
 }
 
 // errNotInForce says that an edge has not got the policy in time.
