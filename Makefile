@@ -34,6 +34,7 @@ setup-test:
 lint:
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'run make fmt'; exit 1; }
 	$(GO) vet ./...
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 GOEXPERIMENT= $(GO) vet ./... # compiles tests too
 	$(GO) run $(STATICCHECK) ./...
 
 test: setup-test build engine lint
