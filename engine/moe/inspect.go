@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/weirhq/weir/engine/gguf"
@@ -20,23 +19,19 @@ func Fast() bool { return kernel.SIMD() }
 // dense, without loading the weights. The error wraps engine.ErrModel and says
 // what this runner cannot do with the file.
 func Inspect(path string) (experts int, err error) {
-	h, err := os.Open(path)
+	h, size, err := open(path)
 	if err != nil {
 		return 0, modelError(path, err)
 	}
 	defer h.Close()
-	if experts, err = inspect(h); err != nil {
+	if experts, err = inspect(h, size); err != nil {
 		return 0, modelError(path, err)
 	}
 	return experts, nil
 }
 
-func inspect(h *os.File) (int, error) {
-	st, err := h.Stat()
-	if err != nil {
-		return 0, err
-	}
-	head, err := gguf.Read(h, st.Size())
+func inspect(h io.ReaderAt, size int64) (int, error) {
+	head, err := gguf.Read(h, size)
 	if err != nil {
 		return 0, err
 	}
@@ -52,7 +47,7 @@ func inspect(h *os.File) (int, error) {
 	if chatML(head) {
 		return s.experts, nil
 	}
-	sum, err := sumOf(h, st.Size())
+	sum, err := sumOf(h, size)
 	if err != nil {
 		return 0, err
 	}

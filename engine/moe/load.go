@@ -3,7 +3,6 @@ package moe
 import (
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/gguf"
@@ -56,16 +55,12 @@ func Load(o Options) (*Runner, error) {
 
 // readFile reads and checks a model file.
 func readFile(path string) (*file, error) {
-	h, err := os.Open(path)
+	h, size, err := open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer h.Close()
-	st, err := h.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return read(h, st.Size())
+	return read(h, size)
 }
 
 // read takes a model from a file's bytes; it trusts no number in them.
