@@ -22,6 +22,7 @@ func TestDrain(t *testing.T) {
 			}
 			got := make(chan answer, 1)
 			go func() {
+				defer close(got) // send ends its goroutine when it fails
 				resp, body := send(t, rt, r.tlsURL()+"/v1/chat/completions", r.key, hello)
 				got <- answer{resp.StatusCode, body}
 			}()

@@ -68,6 +68,10 @@ func (s *servers) run(ctx context.Context, drain time.Duration) error {
 	return g.Wait()
 }
 
+// lastBytes is how long connections of HTTP/3 without a request stay open for
+// what is still on its way.
+const lastBytes = 2 * time.Second
+
 // shutdown lets requests under way end for as long as drain, then cuts.
 func (s *servers) shutdown(drain time.Duration) {
 	s.draining.Store(true)
@@ -78,12 +82,14 @@ func (s *servers) shutdown(drain time.Duration) {
 	for _, srv := range []*http.Server{s.plain, s.tls} {
 		g.Go(func() error { return srv.Shutdown(ctx) })
 	}
-	// HTTP/3 clients keep their connection until it is closed, so its end is
-	// when no request is left.
-	idle, end := context.WithCancel(ctx)
-	g.Go(func() error { _ = s.h3.Shutdown(idle); return nil })
+	// A handler is done before the last bytes of its answer have arrived. Clients
+	// of HTTP/3 close their connection behind them when they are told to go away;
+	// those that keep it are given a moment.
+	h3ctx, end := context.WithCancel(ctx)
+	defer end()
+	g.Go(func() error { _ = s.h3.Shutdown(h3ctx); return nil })
 	s.awaitIdle(ctx)
-	end()
+	defer time.AfterFunc(lastBytes, end).Stop()
 	if err := g.Wait(); err != nil {
 		s.log.Warn("requests were cut off", "requests", s.busy())
 	}
