@@ -24,13 +24,16 @@ func TestRatesAreDivided(t *testing.T) {
 	if r.status == 429 && r.header.Get("Retry-After-Ms") == "" {
 		t.Errorf("refusal without Retry-After-Ms: %v", r.header)
 	}
-	eventually(t, "the asked gateway's share grows", func() bool {
+	// A part that another must still give up may be held twice until it has
+	// refreshed: a tenth of the limit, no more, and not for long.
+	eventually(t, "the asked gateway has most of the rate, and all of them no more than it", func() bool {
 		f.nodes[0].ask(t.Context(), "")
-		return f.number(`select coalesce(max(max), 0) from weir.rate_shares where tenant_id = $1`, f.tenant) >= 50
+		sum := f.number(`select coalesce(sum(max), 0) from weir.rate_shares where tenant_id = $1 and seen_at > now() - interval '5 s'`, f.tenant)
+		if sum > 66 {
+			t.Fatalf("shares sum to %d of 60", sum)
+		}
+		return sum <= 60 && f.number(`select coalesce(max(max), 0) from weir.rate_shares where tenant_id = $1`, f.tenant) >= 50
 	})
-	if sum := f.number(`select coalesce(sum(max), 0) from weir.rate_shares where tenant_id = $1 and seen_at > now() - interval '5 s'`, f.tenant); sum > 60 {
-		t.Errorf("shares sum to %d of 60", sum)
-	}
 }
 
 // TestBlocksOfTheDeadComeBack: a gateway dies with a block of a budget. While

@@ -94,8 +94,9 @@ func (a *Account) Admit(r *Request, now time.Time, res *Reservation) Verdict {
 	if !v.OK() {
 		return v
 	}
-	*res = Reservation{
-		account: a, open: true, plan: p, mask: mask, estimate: e, slot: true,
+	res.account = a
+	res.held = held{
+		open: true, plan: p, mask: mask, estimate: e, slot: true,
 		day: c.day, month: c.month, deadline: math.MaxInt64,
 	}
 	if !r.Deadline.IsZero() {

@@ -5,8 +5,13 @@ import "time"
 // Reservation is what one admitted attempt holds of its account. Its owner
 // keeps it by value and in place; the zero value is closed.
 type Reservation struct {
-	account    *Account // set once by Admit
-	open       bool     // this and all below belong to the account's lock
+	account *Account // set once by Admit, read without its lock
+	held
+}
+
+// held is the part of a reservation that belongs to its account's lock.
+type held struct {
+	open       bool
 	plan       *plan
 	mask       uint64 // which of the plan's counters it is counted in
 	estimate   estimate
@@ -168,7 +173,7 @@ func (r *Reservation) end(actual *estimate, now time.Time) {
 		}
 	}
 	a.unlink(r)
-	*r = Reservation{account: a}
+	r.held = held{}
 }
 
 // lock takes the account's lock if the reservation is open.
