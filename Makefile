@@ -3,7 +3,7 @@
 
 GO ?= go
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
-TESTFLAGS ?= -timeout 20m
+TESTFLAGS ?= -timeout 10m
 
 # The moe runner's vector kernels need this experiment. A Go that does not know
 # it builds plain kernels, which compute the same, slower.
