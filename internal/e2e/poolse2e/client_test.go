@@ -36,8 +36,6 @@ func (a *answer) said() bool { return !a.done && (a.fault != "" || a.broken != n
 // patience is far beyond every timeout of the gateway.
 const patience = 90 * time.Second
 
-var streams = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
-
 // ask sends one request; prompts with the same number have the same answer.
 func (f *fleet) ask(ctx context.Context, gateway string, prompt, tokens int, stream bool, first ...func()) (a answer) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -51,7 +49,7 @@ func (f *fleet) ask(ctx context.Context, gateway string, prompt, tokens int, str
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+f.key)
-	resp, err := streams.Do(req)
+	resp, err := f.http.Do(req)
 	if err != nil {
 		a.broken = err
 		return a

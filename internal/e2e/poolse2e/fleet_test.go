@@ -5,9 +5,11 @@ package poolse2e
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,6 +23,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weirhq/weir/internal/demo"
+	"github.com/weirhq/weir/internal/pki"
 	"github.com/weirhq/weir/internal/proc"
 	"github.com/weirhq/weir/internal/testpg"
 	"github.com/weirhq/weir/internal/testproc"
@@ -44,8 +47,22 @@ func TestMain(m *testing.M) {
 
 const model = "big"
 
+// site is where a fleet's processes run. Each has a host of its own, or all
+// share the loopback (nowhere else).
+type site interface {
+	host(t *testing.T, name string) string
+	// within starts what f starts on the host of that name.
+	within(t *testing.T, name string, f func())
+}
+
+type loopback struct{}
+
+func (loopback) host(*testing.T, string) string              { return "127.0.0.1" }
+func (loopback) within(_ *testing.T, _ string, start func()) { start() }
+
 // process is one role that a test starts, kills and starts again.
 type process struct {
+	site  site
 	name  string
 	args  []string
 	env   []string
@@ -61,7 +78,10 @@ func (p *process) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.child, err = proc.Start(proc.Spec{Name: p.name, Path: bin, Args: p.args, Env: p.env, Output: p.log}); err != nil {
+	p.site.within(t, p.name, func() {
+		p.child, err = proc.Start(proc.Spec{Name: p.name, Path: bin, Args: p.args, Env: p.env, Output: p.log})
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -81,17 +101,33 @@ func (p *process) kill() {
 
 // fleet is two gateways over some instances.
 type fleet struct {
+	site       site
+	dir        string // for files
+	authority  *pki.Authority
+	http       *http.Client // of clients and operators
 	key, admin string
 	all        map[string]*process
 	members    []map[string]any
 }
 
+// emptyFleet has no process yet.
+func emptyFleet(t *testing.T, s site) *fleet {
+	t.Helper()
+	f := &fleet{site: s, dir: t.TempDir(), all: map[string]*process{}}
+	var err error
+	if f.authority, err = pki.OpenAuthority(filepath.Join(f.dir, "secrets")); err != nil {
+		t.Fatal(err)
+	}
+	f.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16, TLSClientConfig: &tls.Config{RootCAs: f.authority.Pool()}}}
+	return f
+}
+
 // newFleet starts two prefill and two decode instances that make a token each
 // itl, and gateways over them. patient gateways wait for as long as an
 // overloaded machine may need.
-func newFleet(t *testing.T, itl time.Duration, patient bool) *fleet {
+func newFleet(t *testing.T, s site, itl time.Duration, patient bool) *fleet {
 	t.Helper()
-	f := &fleet{all: map[string]*process{}}
+	f := emptyFleet(t, s)
 	for _, name := range []string{"p1", "p2", "d1", "d2"} {
 		role := map[byte]string{'p': "prefill", 'd': "decode"}[name[0]]
 		f.instance(t, name, role, "fake-engine", "--model", model, "--weir", "--name", name, "--role", role,
@@ -104,7 +140,7 @@ func newFleet(t *testing.T, itl time.Duration, patient bool) *fleet {
 // instance starts a model server that serves model.
 func (f *fleet) instance(t *testing.T, name, role string, args ...string) {
 	t.Helper()
-	addr := testproc.FreeAddr(t)
+	addr := f.addr(t, name)
 	f.add(t, name, "http://"+addr, "", nil, append(args, "--listen", addr)...)
 	f.members = append(f.members, map[string]any{"name": name, "url": "http://" + addr, "role": role, "model": model, "served_model": servedBy(args)})
 }
@@ -115,15 +151,15 @@ func servedBy(args []string) string { return args[slices.Index(args, "--model")+
 // gateways starts g1 and g2 with a database, and mints a key.
 func (f *fleet) gateways(t *testing.T, patient bool) {
 	t.Helper()
-	dir, url := t.TempDir(), testpg.Start(t)
+	dir, url := f.dir, testpg.Start(t)
 	firstByte, stall := "5s", "3s"
 	if patient {
 		firstByte, stall = "80s", "60s"
 	}
 	for _, name := range []string{"g1", "g2"} {
-		listen, ops := testproc.FreeAddr(t), testproc.FreeAddr(t)
+		listen, tls, ops := testproc.FreeAddr(t), f.addr(t, name), f.addr(t, name)
 		file := filepath.Join(dir, name+".yaml")
-		content, err := yaml.Marshal(map[string]any{"cloud": map[string]any{"name": name, "listen": listen, "tls_listen": testproc.FreeAddr(t), "ops_listen": ops,
+		content, err := yaml.Marshal(map[string]any{"cloud": map[string]any{"name": name, "listen": listen, "tls_listen": tls, "ops_listen": ops,
 			"secrets_dir": filepath.Join(dir, "secrets"), "data_dir": filepath.Join(dir, name), "instances": f.members, "log_level": "warn",
 			"first_byte_timeout": firstByte, "stall_timeout": stall, "probe_interval": "500ms", "drain": "1s", "max_inflight": 4000}})
 		if err != nil {
@@ -132,7 +168,11 @@ func (f *fleet) gateways(t *testing.T, patient bool) {
 		if err := os.WriteFile(file, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f.add(t, name, "http://"+listen, "http://"+ops, []string{"WEIR_DATABASE_URL=" + url}, "cloud", "--config", file)
+		api := "http://" + listen
+		if f.site != (loopback{}) {
+			api = "https://" + tls
+		}
+		f.add(t, name, api, "http://"+ops, []string{"WEIR_DATABASE_URL=" + url}, "cloud", "--config", file)
 		f.ready(t, name)
 	}
 	token, err := os.ReadFile(filepath.Join(dir, "secrets", "admin-token"))
@@ -140,7 +180,7 @@ func (f *fleet) gateways(t *testing.T, patient bool) {
 		t.Fatal(err)
 	}
 	f.admin = strings.TrimSpace(string(token))
-	f.key, err = demo.Ensure(t.Context(), demo.Options{CloudURL: f.all["g1"].url, HTTP: http.DefaultClient, AdminToken: f.admin, KeyFile: filepath.Join(dir, "key")})
+	f.key, err = demo.Ensure(t.Context(), demo.Options{CloudURL: f.all["g1"].url, HTTP: f.http, AdminToken: f.admin, KeyFile: filepath.Join(dir, "key")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,9 +189,19 @@ func (f *fleet) gateways(t *testing.T, patient bool) {
 	}
 }
 
+// addr is a free address on a process's host.
+func (f *fleet) addr(t *testing.T, name string) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(testproc.FreeAddr(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort(f.site.host(t, name), port)
+}
+
 func (f *fleet) add(t *testing.T, name, url, ops string, env []string, args ...string) {
 	t.Helper()
-	p := &process{name: name, args: args, env: env, url: url, ops: ops, log: &testproc.Log{}}
+	p := &process{site: f.site, name: name, args: args, env: env, url: url, ops: ops, log: &testproc.Log{}}
 	p.start(t)
 	f.all[name] = p
 	t.Cleanup(func() {
@@ -169,11 +219,11 @@ func (f *fleet) ready(t *testing.T, gateway string) {
 		var h struct {
 			Ready int `json:"instances_ready"`
 		}
-		return get(f.all[gateway].ops+"/readyz", "", &h) == nil && h.Ready == len(f.members)
+		return f.get(f.all[gateway].ops+"/readyz", "", &h) == nil && h.Ready == len(f.members)
 	})
 }
 
-func get(url, token string, out any) error {
+func (f *fleet) get(url, token string, out any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -183,7 +233,7 @@ func get(url, token string, out any) error {
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := f.http.Do(req)
 	if err != nil {
 		return err
 	}
@@ -212,7 +262,7 @@ type pooled struct {
 
 func (f *fleet) pools(gateway string) []pooled {
 	var l struct{ Data []pooled }
-	if get(f.all[gateway].url+"/admin/v1/pools", f.admin, &l) != nil {
+	if f.get(f.all[gateway].url+"/admin/v1/pools", f.admin, &l) != nil {
 		return nil
 	}
 	return l.Data
@@ -234,7 +284,7 @@ func (f *fleet) idle(t *testing.T) {
 
 // gauge reads a metric of a gateway, -1 when it cannot.
 func (f *fleet) gauge(gateway, name string) float64 {
-	resp, err := http.Get(f.all[gateway].ops + "/metrics")
+	resp, err := f.http.Get(f.all[gateway].ops + "/metrics")
 	if err != nil {
 		return -1
 	}

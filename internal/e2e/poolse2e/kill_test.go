@@ -48,10 +48,9 @@ func (f *fleet) crowd(t *testing.T, n int, hit func()) []answer {
 
 func gatewayOf(i int) string { return [...]string{"g1", "g2"}[i/prompts%2] }
 
-// TestVictims kills and stops each kind of process under many streams.
-func TestVictims(t *testing.T) {
-	f := newFleet(t, 25*time.Millisecond, false)
-	var want [prompts]string
+// undisturbed are the answers to the prompts.
+func (f *fleet) undisturbed(t *testing.T) (want [prompts]string) {
+	t.Helper()
 	for i := range want {
 		a := f.ask(t.Context(), "g1", i, tokens, false)
 		if !a.whole() || len(strings.Fields(a.text)) != tokens {
@@ -59,6 +58,23 @@ func TestVictims(t *testing.T) {
 		}
 		want[i] = a.text
 	}
+	return want
+}
+
+// recovers waits until everybody serves and nothing is under way, and checks
+// the books.
+func (f *fleet) recovers(t *testing.T, answers []answer) {
+	t.Helper()
+	f.ready(t, "g1")
+	f.ready(t, "g2")
+	f.idle(t)
+	f.ledgerHas(t, answers)
+}
+
+// TestVictims kills and stops each kind of process under many streams.
+func TestVictims(t *testing.T) {
+	f := newFleet(t, loopback{}, 25*time.Millisecond, false)
+	want := f.undisturbed(t)
 	n := count(40, 200)
 	stop := time.Duration(count(4, 30)) * time.Second
 	for _, victim := range []string{"p1", "d1", "g1"} {
@@ -75,19 +91,16 @@ func TestVictims(t *testing.T) {
 					<-p.child.Done()
 					p.start(t)
 				})
-				f.judge(t, victim, how, answers, want)
-				f.ready(t, "g1")
-				f.ready(t, "g2")
-				f.idle(t)
-				f.ledgerHas(t, answers)
+				f.judge(t, victim, how.String(), answers, want)
+				f.recovers(t, answers)
 			})
 		}
 	}
 }
 
-// judge checks what the clients got. Only the death of a gateway may be seen,
-// by its own clients and as a failure.
-func (f *fleet) judge(t *testing.T, victim string, how syscall.Signal, answers []answer, want [prompts]string) {
+// judge checks what the clients got. Only what happens to a gateway may be
+// seen, by its own clients and as a failure.
+func (f *fleet) judge(t *testing.T, victim, how string, answers []answer, want [prompts]string) {
 	t.Helper()
 	whole, said := 0, 0
 	for i := range answers {
@@ -104,7 +117,7 @@ func (f *fleet) judge(t *testing.T, victim string, how syscall.Signal, answers [
 			t.Errorf("stream %d: %+v, want %q", i, a, want[i%prompts])
 		}
 	}
-	t.Logf("%s %s: %d of %d streams whole, %d cut by their gateway's death", victim, how, whole, len(answers), said)
+	t.Logf("%s %s: %d of %d streams whole, %d cut with their gateway", victim, how, whole, len(answers), said)
 	if whole == 0 {
 		t.Error("no stream came through")
 	}
@@ -122,7 +135,7 @@ func (f *fleet) ledgerHas(t *testing.T, answers []answer) {
 		var l struct{ Rows []struct{ Outcome string } }
 		oks := 0
 		eventually(t, "the ledger knows "+a.operation, func() bool {
-			if get(f.all["g2"].url+"/admin/v1/usage?operation_id="+a.operation, f.admin, &l) != nil {
+			if f.get(f.all["g2"].url+"/admin/v1/usage?operation_id="+a.operation, f.admin, &l) != nil {
 				return false
 			}
 			oks = 0
@@ -143,7 +156,7 @@ func (f *fleet) ledgerHas(t *testing.T, answers []answer) {
 // read among them, and tells what a stream costs in memory.
 func TestManyStreams(t *testing.T) {
 	n, slow, length := count(200, 1000), count(5, 20), count(12, 30)
-	f := newFleet(t, 400*time.Millisecond, true)
+	f := newFleet(t, loopback{}, 400*time.Millisecond, true)
 	before := rss(t, f.all["g1"])
 	for range slow {
 		f.neverReads(t)

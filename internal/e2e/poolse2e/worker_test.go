@@ -13,7 +13,7 @@ func TestWorkerKilledWithRealModel(t *testing.T) {
 	if lib == "" {
 		t.Skip("WEIR_LIB is not set: it names the folder of llama.cpp's libraries")
 	}
-	f := &fleet{all: map[string]*process{}}
+	f := emptyFleet(t, loopback{})
 	for _, name := range []string{"m1", "m2"} {
 		f.instance(t, name, "mixed", "worker", "--model", "hub-cloud", "--runner", "llama", "--name", name, "--lib", lib, "--threads", "1", "--max-seqs", "4", "--log-level", "error")
 	}
@@ -41,7 +41,7 @@ func TestWorkerKilledWithRealModel(t *testing.T) {
 	}
 	var l struct{ Rows []struct{ Outcome string } }
 	eventually(t, "two attempts in the ledger", func() bool {
-		return get(f.all["g1"].url+"/admin/v1/usage?operation_id="+got.operation, f.admin, &l) == nil && len(l.Rows) == 2
+		return f.get(f.all["g1"].url+"/admin/v1/usage?operation_id="+got.operation, f.admin, &l) == nil && len(l.Rows) == 2
 	})
 	if victim != nil {
 		victim.start(t)
