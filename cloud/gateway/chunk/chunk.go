@@ -13,7 +13,10 @@ type Event struct {
 	Token bool   // carries generated text, reasoning or a tool call
 	Text  []byte // the text of it with its quotes, nil without
 	Other bool   // carries something else than text: reasoning, a refusal, a tool call
+	Think bool   // carries reasoning
+	Calls bool   // carries a tool call
 	IDs   []byte // token_ids, nil while absent or null
+	Probs []byte // logprobs, nil while absent, null or empty
 	ID    []byte // of the answer, with its quotes
 	// Moved is the member weir_migrated: the answer goes on elsewhere.
 	Moved  []byte
@@ -73,6 +76,10 @@ func (e *Event) readChoice(choice []byte) {
 			if !jsonscan.IsNull(s.Val) {
 				e.IDs = s.Val
 			}
+		case s.Is("logprobs"):
+			if jsonscan.Filled(s.Val) {
+				e.Probs = s.Val
+			}
 		case s.Is("finish_reason"):
 			if !jsonscan.IsNull(s.Val) {
 				e.Finish = s.Val
@@ -87,11 +94,16 @@ func (e *Event) readDelta(delta []byte) {
 		switch {
 		case s.Is("content"):
 			e.readText(s.Val)
-		case s.Is("reasoning"), s.Is("reasoning_content"), s.Is("refusal"), s.Is("tool_calls"):
+		case s.Is("reasoning"), s.Is("reasoning_content"):
+			e.Think = e.Think || jsonscan.Filled(s.Val)
+		case s.Is("tool_calls"):
+			e.Calls = jsonscan.Filled(s.Val)
+		case s.Is("refusal"):
 			e.Other = e.Other || jsonscan.Filled(s.Val)
-			e.Token = e.Token || e.Other
 		}
 	}
+	e.Other = e.Other || e.Think || e.Calls
+	e.Token = e.Token || e.Other
 }
 
 func (e *Event) readText(val []byte) {
@@ -115,6 +127,7 @@ func (e *Event) Failed() bool {
 // Members that never leave the gateway go in any case.
 type Rewrite struct {
 	HideUsage, HideIDs bool   // without usage; without token_ids
+	HideProbs          bool   // with logprobs null
 	ID, Usage          []byte // in their places, where the member is there; nil leaves it
 }
 
@@ -132,11 +145,13 @@ func (w *Rewrite) Append(dst, data []byte) []byte {
 			val = w.ID
 		case s.Is("usage") && w.Usage != nil && !jsonscan.IsNull(val):
 			val = w.Usage
+		case s.Is("logprobs") && w.HideProbs:
+			val = null
 		}
 		dst = appendName(dst, s.Key, &first)
-		if one := jsonscan.First(val); w.HideIDs && one != nil && s.Is("choices") {
+		if one := jsonscan.First(val); (w.HideIDs || w.HideProbs) && one != nil && s.Is("choices") {
 			dst = append(dst, '[')
-			dst = (&Rewrite{HideIDs: true}).Append(dst, one)
+			dst = (&Rewrite{HideIDs: w.HideIDs, HideProbs: w.HideProbs}).Append(dst, one)
 			dst = append(dst, ']')
 			continue
 		}
@@ -144,6 +159,8 @@ func (w *Rewrite) Append(dst, data []byte) []byte {
 	}
 	return append(dst, '}')
 }
+
+var null = []byte("null")
 
 func appendName(dst, name []byte, first *bool) []byte {
 	if !*first {

@@ -13,8 +13,9 @@ func TestRead(t *testing.T) {
 	}{
 		{"role", `{"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}],"usage":null}`, Event{Model: []byte(`"m"`), NullUsage: true}},
 		{"token", `{"choices":[{"delta":{"content":"a\"}]"}}]}`, Event{Token: true, Text: []byte(`"a\"}]"`)}},
-		{"reasoning", ` { "choices" : [ { "delta" : { "reasoning" : "x" } } ] } `, Event{Token: true, Other: true}},
-		{"tool call", `{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}`, Event{Token: true, Other: true}},
+		{"reasoning", ` { "choices" : [ { "delta" : { "reasoning" : "x" } } ] } `, Event{Token: true, Other: true, Think: true}},
+		{"tool call", `{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}`, Event{Token: true, Other: true, Calls: true}},
+		{"log-probabilities", `{"choices":[{"delta":{"content":"a"},"logprobs":{"content":[{"logprob":-1}]}}]}`, Event{Token: true, Text: []byte(`"a"`), Probs: []byte(`{"content":[{"logprob":-1}]}`)}},
 		{"parts", `{"choices":[{"delta":{"content":[{"type":"text","text":"a"}]}}]}`, Event{Token: true, Other: true}},
 		{"text", `{"choices":[{"text":"x","finish_reason":"length"}]}`, Event{Token: true, Text: []byte(`"x"`), Finish: []byte(`"length"`)}},
 		{"usage", `{"choices":[],"usage":{"prompt_tokens":1}}`, Event{Empty: true, Usage: []byte(`{"prompt_tokens":1}`)}},
@@ -51,6 +52,14 @@ func TestAppend(t *testing.T) {
 		if got = AppendWeir(nil, got, []byte(`{}`)); string(got) != tt.weir {
 			t.Errorf("AppendWeir(%s) = %s, want %s", tt.without, got, tt.weir)
 		}
+	}
+}
+
+// Log-probabilities that only the gateway asked for stay inside.
+func TestHideProbs(t *testing.T) {
+	got := (&Rewrite{HideProbs: true}).Append(nil, []byte(`{"id":"c","choices":[{"index":0,"delta":{"content":"a"},"logprobs":{"content":[]},"token_ids":[1]}],"usage":null}`))
+	if want := `{"id":"c","choices":[{"index":0,"delta":{"content":"a"},"logprobs":null,"token_ids":[1]}],"usage":null}`; string(got) != want {
+		t.Errorf("%s", got)
 	}
 }
 
