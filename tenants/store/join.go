@@ -42,9 +42,10 @@ type NewJoinToken struct {
 
 const defaultJoinLife = 24 * time.Hour
 
-func (n NewJoinToken) life() (time.Duration, error) {
+// joinLife reads the ttl_seconds of a new token.
+func joinLife(s *int64) (time.Duration, error) {
 	const most = int64(MaxJoinLife / time.Second)
-	switch s := n.TTLSeconds; {
+	switch {
 	case s == nil:
 		return defaultJoinLife, nil
 	case *s < 1 || *s > most:
@@ -68,7 +69,7 @@ func (s *Store) CreateJoinToken(ctx context.Context, n NewJoinToken, pin tenants
 	if err := checkTenant(n.TenantID); err != nil {
 		return JoinToken{}, tenants.JoinToken{}, err
 	}
-	life, err := n.life()
+	life, err := joinLife(n.TTLSeconds)
 	if err != nil {
 		return JoinToken{}, tenants.JoinToken{}, err
 	}
