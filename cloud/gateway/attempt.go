@@ -23,6 +23,7 @@ type tries struct {
 	failedPrefill []string
 	failedDecode  []string
 	handoff       *handoff            // unread, from an earlier attempt
+	lease         *lease              // of the newest hand-off
 	moved         *movedAnswer        // a worker gave the answer away: the next attempt takes it
 	carried       tenants.UsageRecord // what earlier attempts delivered of the answer
 	drafts        int                 // 1 once a cascade's small pool was asked
@@ -66,6 +67,7 @@ func (g *Gateway) complete(c *gin.Context) {
 	a := of(c).admitted
 	a.story = a.newStory()
 	a.tries.began = time.Now()
+	defer a.letGo()
 	if a.ask.req.Stream {
 		a.stream = &stream{exchange: a.exchange}
 		defer a.stream.close()
@@ -136,7 +138,7 @@ func (a *attempt) run() *legError {
 	}
 	a.tries.handoff = nil
 	if m := a.tries.moved; m != nil {
-		h = &handoff{params: m.Params, until: time.Now().Add(handoffLife)}
+		h = &handoff{params: m.Params, lease: a.tries.lease}
 	} else if a.sel.Prefill != nil {
 		var failed *legError
 		if h, failed = a.runPrefill(ctx); failed != nil {
@@ -144,8 +146,10 @@ func (a *attempt) run() *legError {
 		}
 	}
 	failed := a.runDecode(ctx, h, watch)
-	a.tries.moved = nil
-	if failed != nil && failed.ended == "" && failed.moved == nil && route.AfterFailure(failed.Failure).KeepHandoff && h.usable(time.Now()) {
+	switch {
+	case failed == nil || !h.unread(failed):
+		a.tries.moved = nil
+	case a.tries.moved == nil:
 		a.tries.handoff = h
 	}
 	return failed

@@ -41,6 +41,7 @@ func (a *attempt) decodeLeg(ctx context.Context, h *handoff, watch *watchdog) *l
 		return failed
 	}
 	defer resp.Body.Close()
+	a.read(resp)
 	if !a.ask.req.Stream {
 		return a.relayWhole(ctx, resp)
 	}

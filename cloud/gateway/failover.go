@@ -72,6 +72,7 @@ func (a *attempt) handOver(m *movedAnswer) {
 	a.settle(tenants.OutcomeSuperseded, nil)
 	a.tries.failedDecode = append(a.tries.failedDecode, a.sel.Decode.ID)
 	a.tries.moved = m
+	a.hold(a.sel.Decode, m.Params)
 	a.stream.shown.took(m.Resume)
 	a.carry()
 	a.story.note("the answer moves to another instance")

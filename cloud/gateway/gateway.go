@@ -73,6 +73,7 @@ type Timeouts struct {
 	Answer    time.Duration // for an answer that is not streamed; 10 min
 	Write     time.Duration // for a client that does not read; 30 s
 	Body      time.Duration // for a client to send its request's body; 60 s
+	Lease     time.Duration // for which an unread hand-off is taken to be there; 25 s, instances keep it for 30 s
 }
 
 // Options are what a Gateway needs.
@@ -156,6 +157,7 @@ func (o *Options) setDefaults() {
 	setDefault(&o.Timeouts.Answer, 10*time.Minute)
 	setDefault(&o.Timeouts.Write, 30*time.Second)
 	setDefault(&o.Timeouts.Body, time.Minute)
+	setDefault(&o.Timeouts.Lease, 25*time.Second)
 	setDefault(&o.MaxAttempts, 3)
 	setDefault(&o.MaxInFlight, 1024)
 	setDefault(&o.ExplainSize, 4096)

@@ -9,22 +9,29 @@ import (
 	"github.com/weirhq/weir/internal/openai"
 )
 
-// handoffLife is how long an unread hand-off may be used: instances keep the
-// KV for 30 s, and the pull takes its share.
-const handoffLife = 25 * time.Second
-
 // handoff is what a prefill leg left for a decode leg. params is opaque: its
 // members change between engine versions.
 type handoff struct {
 	params       json.RawMessage
 	from         string // prefill instance
 	promptTokens int    // 0: not reported
-	until        time.Time
+	lease        *lease
 }
 
 // usable reports whether h may still be read at now. A nil hand-off is not.
 func (h *handoff) usable(now time.Time) bool {
-	return h != nil && h.params != nil && now.Before(h.until)
+	return h != nil && h.params != nil && h.lease.runs(now)
+}
+
+// unread reports whether another decode leg may read h after one has failed: the
+// failure says so itself, or else the instance that has it is asked. The next
+// reader takes the place of one that hangs.
+func (h *handoff) unread(f *legError) bool {
+	if !h.usable(time.Now()) || f.Shown || f.ended != "" || f.moved != nil {
+		return false
+	}
+	v := route.AfterFailure(f.Failure)
+	return v.KeepHandoff || v.Next == route.NextElsewhere && h.lease.renew()
 }
 
 // runPrefill runs the prefill leg (vLLM's two-step flow, protocols.md 2.1). An
@@ -70,9 +77,12 @@ func (a *attempt) prefillLeg(ctx context.Context) (*handoff, *legError) {
 	if json.Unmarshal(data, &answer) != nil {
 		return nil, broken(route.StagePrefill, leg, "the prefill instance's answer cannot be read")
 	}
-	h := &handoff{params: answer.Params, from: leg.ID, until: time.Now().Add(handoffLife)}
+	h := &handoff{params: answer.Params, from: leg.ID}
 	if string(h.params) == "null" {
 		h.params = nil
+	}
+	if h.params != nil {
+		h.lease = a.hold(leg, h.params)
 	}
 	if u := answer.Usage; u != nil && u.PromptTokens > 0 {
 		h.promptTokens = u.PromptTokens

@@ -153,7 +153,6 @@ func TestFallback(t *testing.T) {
 		{"port out of range", "params", "op", func(kv body) { kv["remote_port"] = 70000 }},
 		{"port is text", "params", "op", func(kv body) { kv["remote_port"] = "5600" }},
 		{"nobody there", "dial", "op", func(kv body) { kv["remote_port"] = dead }},
-		{"expired", "gone", "op", func(kv body) { kv["remote_blocks_expiry_time"] = 1000.5 }},
 		{"other weights", "verify", "op", func(kv body) { kv["weir"].(map[string]any)["fingerprint"] = "x" }},
 		{"other bytes promised", "verify", "op", func(kv body) { kv["weir"].(map[string]any)["sha256"] = "00" }},
 	} {

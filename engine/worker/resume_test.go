@@ -272,6 +272,10 @@ func TestLease(t *testing.T) {
 	if expires, _ := a["expires"].(float64); status != 200 || expires < kv["remote_blocks_expiry_time"].(float64) {
 		t.Errorf("status %d, %v, before %v", status, a, kv["remote_blocks_expiry_time"])
 	}
+	status, _ = p.prefill.post(t, "/instance/v1/lease", body{"handle": kv["remote_request_id"], "operation": "other", "action": "release"})
+	if status != 404 {
+		t.Errorf("released by another operation: %d", status)
+	}
 	for name, order := range map[string]body{
 		"another operation": {"handle": kv["remote_request_id"], "operation": "other"},
 		"another handle":    {"handle": strings.Repeat("0", 32), "operation": "op"},
@@ -280,8 +284,14 @@ func TestLease(t *testing.T) {
 			t.Errorf("%s: %d, %v", name, status, a)
 		}
 	}
-	if status, _ := p.prefill.post(t, "/instance/v1/lease", body{"handle": "x"}); status != 400 {
-		t.Errorf("no handle: %d", status)
+	for name, order := range map[string]body{"no handle": {"handle": "x"}, "no action": {"handle": kv["remote_request_id"], "operation": "op", "action": "sell"}} {
+		if status, _ := p.prefill.post(t, "/instance/v1/lease", order); status != 400 {
+			t.Errorf("%s: %d", name, status)
+		}
+	}
+	status, _ = p.prefill.post(t, "/instance/v1/lease", body{"handle": kv["remote_request_id"], "operation": "op", "action": "release"})
+	if again, _ := p.prefill.post(t, "/instance/v1/lease", body{"handle": kv["remote_request_id"], "operation": "op"}); status != 200 || again != 404 {
+		t.Errorf("released: %d, then %d", status, again)
 	}
 }
 

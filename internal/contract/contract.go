@@ -38,6 +38,10 @@ const (
 	HeaderKeyID     = "X-Weir-Key-Id"
 	// HeaderCacheSalt keeps one tenant's prefix cache apart from another's.
 	HeaderCacheSalt = "X-Weir-Cache-Salt"
+	// HeaderKV is KVPulled in the answer to a decode leg that has read its
+	// hand-off.
+	HeaderKV = "X-Weir-Kv"
+	KVPulled = "pulled"
 	// HeaderTTFT asks a worker for the first token within so many milliseconds.
 	HeaderTTFT = "X-Weir-Slo-Ttft-Ms"
 )

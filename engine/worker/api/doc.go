@@ -50,6 +50,9 @@
 //	                     takes off what was generated. usage.prompt_tokens leaves
 //	                     the resumed tokens out, completion_tokens counts this leg.
 //
+// The answer to a decode leg has X-Weir-Kv: pulled when it starts from the
+// hand-off, which is no more then; without it the prompt was computed here.
+//
 // usage.prompt_tokens_details.cached_tokens are prompt tokens whose KV this
 // worker had in its prefix cache. A decode leg that pulled its KV says 0: the
 // prefill leg's usage has the number.
@@ -73,9 +76,11 @@
 //	                           refuses new requests (503 worker_draining) and ends
 //	                           those that run; false takes it back. Empty body is
 //	                           true.
-//	POST /instance/v1/lease    {"handle":"32 hex","operation":"..."} ->
-//	                           {"expires":1790000000.5}: renews a hand-off; 404
-//	                           handoff_gone
+//	POST /instance/v1/lease    {"handle":"32 hex","operation":"...",
+//	                           "action":"renew"} -> {"expires":1790000000.5}:
+//	                           renews a hand-off for another 30 s, or with action
+//	                           release forgets it; 404 handoff_gone: it has been
+//	                           read, or never was this operation's
 //	POST /instance/v1/migrate  {"operation":"..."} -> {"operation":"..."}: that
 //	                           request's stream ends at its next token with a
 //	                           migration event; 404 operation_unknown, 409

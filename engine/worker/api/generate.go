@@ -80,7 +80,9 @@ func (c *call) serve(ctx context.Context, r *http.Request, chat bool) error {
 	}
 	if c.leg == handoff.Decode {
 		lr.DecodeLeg = true
-		lr.Import = c.pull(ctx, lr)
+		if lr.Import = c.pull(ctx, lr); lr.Import != nil {
+			c.w.Header().Set(contract.HeaderKV, contract.KVPulled)
+		}
 	}
 	stream, err := c.m.Loop.Submit(ctx, lr)
 	if err != nil {

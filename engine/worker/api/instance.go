@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/weirhq/weir/engine/worker/handoff"
 	"github.com/weirhq/weir/internal/openai"
@@ -14,6 +15,12 @@ import (
 // Roles that a worker may have. Any worker serves any request; the role is what
 // a gateway routes by.
 var Roles = []string{"mixed", "prefill", "decode"}
+
+// What /instance/v1/lease can be asked for.
+const (
+	leaseRenew   = "renew"
+	leaseRelease = "release"
+)
 
 // maxOrder is the longest body of a call under /instance/v1, in bytes.
 const maxOrder = 4096
@@ -69,14 +76,19 @@ func (s *Server) setDraining(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, o)
 }
 
-// renew gives a hand-off a new lease.
-func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
+// lease renews the lease of a hand-off, or ends it.
+func (s *Server) lease(w http.ResponseWriter, r *http.Request) {
 	var o struct {
 		Handle    string `json:"handle"`
 		Operation string `json:"operation"`
+		Action    string `json:"action"`
 	}
 	if err := readOrder(r, &o); err != nil {
 		openai.AsError(err).Write(w, nil)
+		return
+	}
+	if o.Action != "" && o.Action != leaseRenew && o.Action != leaseRelease {
+		openai.BadRequest("action", openai.CodeInvalidValue, "action must be renew or release").Write(w, nil)
 		return
 	}
 	h, err := handoff.ParseHandle(o.Handle)
@@ -89,7 +101,12 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
 		handoffGone().Write(w, nil)
 		return
 	}
-	expires, err := m.KV.Store.Renew(h, o.Operation)
+	expires := time.Now()
+	if o.Action == leaseRelease {
+		err = m.KV.Store.Release(h, o.Operation)
+	} else {
+		expires, err = m.KV.Store.Renew(h, o.Operation)
+	}
 	if errors.Is(err, handoff.ErrGone) {
 		handoffGone().Write(w, nil)
 		return

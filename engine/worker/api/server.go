@@ -85,7 +85,7 @@ func New(id Identity, log *slog.Logger, tracer trace.Tracer) *Server {
 	s.mux.HandleFunc("GET /instance/v1/state", s.state)
 	s.mux.HandleFunc("POST /instance/v1/role", s.setRole)
 	s.mux.HandleFunc("POST /instance/v1/drain", s.setDraining)
-	s.mux.HandleFunc("POST /instance/v1/lease", s.renew)
+	s.mux.HandleFunc("POST /instance/v1/lease", s.lease)
 	s.mux.HandleFunc("POST /instance/v1/migrate", s.migrate)
 	s.mux.HandleFunc("GET /metrics", s.metrics)
 	for _, path := range []string{"/v1/chat/completions", "/v1/completions"} {

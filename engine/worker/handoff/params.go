@@ -76,11 +76,11 @@ type Source struct {
 	Addr, Epoch string
 	Handle      Handle
 	Operation   string
-	Expiry      time.Time // zero when not told
 	Extra       *Extra
 }
 
-// ParseSource reads the members that a pull needs.
+// ParseSource reads the members that a pull needs. The time of expiry is none of
+// them: the lease may have been renewed, and clocks differ. The peer knows.
 func ParseSource(raw json.RawMessage, operation string) (Source, error) {
 	var p struct {
 		Params
@@ -98,11 +98,7 @@ func ParseSource(raw json.RawMessage, operation string) (Source, error) {
 	case p.Port < 1 || p.Port > 65535:
 		return Source{}, fmt.Errorf("kv_transfer_params: remote_port is %d", p.Port)
 	}
-	s := Source{Addr: net.JoinHostPort(p.Host, strconv.Itoa(p.Port)), Epoch: p.EngineID, Handle: h, Operation: operation, Extra: p.Weir}
-	if p.Expiry > 0 {
-		s.Expiry = time.UnixMilli(int64(p.Expiry * 1000))
-	}
-	return s, nil
+	return Source{Addr: net.JoinHostPort(p.Host, strconv.Itoa(p.Port)), Epoch: p.EngineID, Handle: h, Operation: operation, Extra: p.Weir}, nil
 }
 
 // Offer is the prefill leg's answer for a stored item.

@@ -61,9 +61,6 @@ func (e *Endpoint) Pull(ctx context.Context, src Source, prompt []engine.Token) 
 }
 
 func (e *Endpoint) pull(ctx context.Context, src Source, prompt []engine.Token) (*loop.Handoff, error) {
-	if ago := time.Since(src.Expiry); !src.Expiry.IsZero() && ago > 0 {
-		return nil, failure(metrics.FallbackGone, fmt.Errorf("it expired %s ago", ago.Round(time.Millisecond)))
-	}
 	if src.Extra != nil && src.Extra.Fingerprint != e.o.Info.Fingerprint.String() {
 		return nil, failure(metrics.FallbackVerify, fmt.Errorf("%w: another model, runner or KV format", errVerify))
 	}

@@ -167,6 +167,22 @@ func (s *Store) Renew(h Handle, operation string) (time.Time, error) {
 	return time.Now().Add(s.ttl), nil
 }
 
+// Release forgets a hand-off that nobody will read any more. Who reads it now is
+// stopped.
+func (s *Store) Release(h Handle, operation string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, err := s.find(h, operation)
+	if err != nil {
+		return err
+	}
+	if e.reader != nil {
+		e.reader.stop()
+	}
+	s.forget(h, e)
+	return nil
+}
+
 // Bytes is how much room hand-offs take, those being read included.
 func (s *Store) Bytes() int64 {
 	s.mu.Lock()
