@@ -147,69 +147,6 @@ func TestRateControl(t *testing.T) {
 	}
 }
 
-// Shifts of .3 sd between tasks are found within 160 requests in the median,
-// at no more than one false alarm per 2,000.
-func TestDriftDelay(t *testing.T) {
-	for _, file := range []string{qwen, llama} {
-		d := openShared(t, file)
-		blocks := map[string][]float64{}
-		var names []string
-		for _, r := range d.Records {
-			if blocks[r.Cell] == nil {
-				names = append(names, r.Cell)
-			}
-			blocks[r.Cell] = append(blocks[r.Cell], r.Signals[SignalMargin])
-		}
-		for i := 1; i < len(names); i++ {
-			before, after := blocks[names[i-1]], blocks[names[i]]
-			shift := (meanOf(after) - meanOf(before)) / sdOf(before)
-			if math.Abs(shift) < .3 {
-				continue
-			}
-			delays, alarms := driftRuns(before, after)
-			if delays > 160 || alarms > 1 {
-				t.Errorf("%s: shift %.2f to %s: delay %.0f, %.2f false alarms per 2,000", file, shift, names[i], delays, alarms)
-			}
-		}
-	}
-}
-
-// driftRuns draws streams from both blocks and returns the median delay and
-// the mean number of false alarms in 2,000 requests.
-func driftRuns(before, after []float64) (delay, alarms float64) {
-	const runs = 31
-	var delays []float64
-	for seed := range uint64(runs) {
-		rng := rand.New(rand.NewPCG(seed, 3))
-		d := control.NewPageHinkley()
-		for range d.Warmup {
-			d.Observe(before[rng.IntN(len(before))])
-		}
-		quiet := *d
-		for range 2000 {
-			if quiet.Observe(before[rng.IntN(len(before))]) {
-				alarms += 1. / runs
-			}
-		}
-		n := 1
-		for !d.Observe(after[rng.IntN(len(after))]) {
-			n++
-		}
-		delays = append(delays, float64(n))
-	}
-	return median(delays), alarms
-}
-
-func meanOf(v []float64) float64 { return mean(v) }
-
-func sdOf(v []float64) float64 {
-	m, s := mean(v), 0.0
-	for _, x := range v {
-		s += (x - m) * (x - m)
-	}
-	return math.Sqrt(s / float64(len(v)))
-}
-
 // With labels only of escalated answers and of 5 % of the kept ones, the
 // calibration of CosmosQA/Llama is within .07, far better than without.
 func TestPartialFeedback(t *testing.T) {
