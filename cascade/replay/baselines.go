@@ -13,6 +13,7 @@ type Baselines struct {
 	RandomAtRate            float64 // accuracy of a random mix at the target rate
 	TaskAPGR                float64 // order by the task's mean gain alone
 	StaticAtRate            float64 // accuracy of raw confidence at the target rate; NaN without one
+	SignalAUROC             float64 // of raw confidence for a right edge; NaN without one
 	OracleAPGR              float64
 	OracleAtRate            float64
 	// DatasetOracle is the accuracy of the better tier per cell, in hindsight.
@@ -21,7 +22,7 @@ type Baselines struct {
 
 func baselines(s *setData, edge, cloud []float64, o Options) Baselines {
 	b := Baselines{AlwaysEdge: mean(edge), AlwaysCloud: mean(cloud), RandomAPGR: .5,
-		TaskAPGR: math.NaN(), StaticAtRate: math.NaN()}
+		TaskAPGR: math.NaN(), StaticAtRate: math.NaN(), SignalAUROC: math.NaN()}
 	b.RandomAtRate = b.AlwaysEdge + o.Rate*(b.AlwaysCloud-b.AlwaysEdge)
 	curve := func(priority []float64) measure.Curve {
 		return measure.NewCurve(measure.Rank(pick(priority, s.test)), edge, cloud)
@@ -31,11 +32,21 @@ func baselines(s *setData, edge, cloud []float64, o Options) Baselines {
 	}
 	if sc, err := scoreRaw(s); err == nil {
 		b.StaticAtRate = curve(sc.priority).At(o.Rate)
+		b.SignalAUROC = edgeAUROC(pick(sc.priority, s.test), edge)
 	}
 	oracle, _ := scoreOracle(s)
 	b.OracleAPGR, b.OracleAtRate = curve(oracle.priority).APGR(), curve(oracle.priority).At(o.Rate)
 	b.DatasetOracle = datasetOracle(s, edge, cloud)
 	return b
+}
+
+// edgeAUROC is how well a low priority predicts a right edge.
+func edgeAUROC(priority, edge []float64) float64 {
+	keep, right := make([]float64, len(edge)), make([]bool, len(edge))
+	for i := range edge {
+		keep[i], right[i] = -priority[i], edge[i] >= .5
+	}
+	return measure.AUROC(keep, right)
 }
 
 func datasetOracle(s *setData, edge, cloud []float64) float64 {

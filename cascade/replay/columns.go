@@ -22,41 +22,73 @@ type Columns struct {
 	Set string
 }
 
-// usual lists, for each meaning, the column names that are recognised without
-// being named, best first.
-var usual = struct{ edge, cloud, confidence, p1, margin, negent, entropy, agree, edgeCost, cloudCost, edgeMS, cloudMS, task, subject, split, id, prompt, length []string }{
-	edge:       []string{"edge", "edge_ok", "edge_score", "edge_correct", "weak_ok", "weak_score", "small_ok"},
-	cloud:      []string{"cloud", "cloud_ok", "cloud_score", "cloud_correct", "strong_ok", "strong_score", "large_ok"},
-	confidence: []string{"confidence", "conf", "edge_conf", "edge_confidence", "logprob", "edge_logprob"},
-	p1:         []string{"p1", "s_p1", "edge_p1"},
-	margin:     []string{"margin", "s_margin", "edge_margin"},
-	negent:     []string{"negent"},
-	entropy:    []string{"entropy", "s_ent", "edge_entropy"},
-	agree:      []string{"agree2", "self_agree"},
-	edgeCost:   []string{"edge_cost", "edge_usd", "cost_edge"},
-	cloudCost:  []string{"cloud_cost", "cloud_usd", "cost_cloud", "cost"},
-	edgeMS:     []string{"edge_ms", "edge_latency_ms", "latency_edge"},
-	cloudMS:    []string{"cloud_ms", "cloud_latency_ms", "latency_cloud", "latency"},
-	task:       []string{"task", "cell", "dataset", "bench", "subject"},
-	subject:    []string{"subject", "category", "topic"},
-	split:      []string{"split"},
-	id:         []string{"id", "idx", "index"},
-	prompt:     []string{"prompt", "question", "text"},
-	length:     []string{"prompt_chars", "chars", "q_chars", "tokens_in"},
+// Words that files use for the two tiers.
+var (
+	edgeWords  = []string{"edge", "weak", "small"}
+	cloudWords = []string{"cloud", "strong", "large"}
+)
+
+// tiered combines words and nouns in both orders, nouns first; an empty noun is
+// the word alone.
+func tiered(words []string, nouns ...string) []string {
+	var names []string
+	for _, noun := range nouns {
+		for _, w := range words {
+			if noun == "" {
+				names = append(names, w)
+			} else {
+				names = append(names, w+"_"+noun, noun+"_"+w)
+			}
+		}
+	}
+	return names
 }
 
-// resolve returns the wanted column, or the first usual one of the file in
-// small or capital letters, or "".
-func resolve(t *table, want string, names []string) (string, error) {
+// field is one meaning of a column: where its name goes, its flag, and the
+// names that are recognised without being told, best first.
+type field struct {
+	to          *string
+	flag, about string
+	usual       []string
+}
+
+func (c *Columns) fields() []field {
+	score := []string{"ok", "correct", "right", "score", "accuracy", ""}
+	confidence := []string{"confidence", "conf", "logprob", "prob"}
+	return []field{
+		{&c.Edge, "edge", "the edge's score, 0..1 or right/wrong", tiered(edgeWords, score...)},
+		{&c.Cloud, "cloud", "the cloud's score", tiered(cloudWords, score...)},
+		{&c.Confidence, "confidence", "the edge's confidence, a probability, log-probability or score", append(confidence, tiered(edgeWords, confidence...)...)},
+		{&c.P1, "p1", "probability of the chosen option", append([]string{"p1", "s_p1"}, tiered(edgeWords, "p1")...)},
+		{&c.Margin, "margin", "probability of the best minus the second option", append([]string{"margin", "s_margin"}, tiered(edgeWords, "margin")...)},
+		{&c.NegEnt, "negent", "negative entropy", append([]string{"negent"}, tiered(edgeWords, "negent")...)},
+		{&c.Entropy, "entropy", "entropy, or another uncertainty", append([]string{"entropy", "s_ent"}, tiered(edgeWords, "entropy")...)},
+		{&c.Agree, "agree", "1 when a second sample agreed", []string{"agree2", "self_agree"}},
+		{&c.EdgeCost, "edge-cost", "the edge's cost, dollars", tiered(edgeWords, "cost", "usd")},
+		{&c.CloudCost, "cloud-cost", "the cloud's cost, dollars", append(tiered(cloudWords, "cost", "usd"), "cost")},
+		{&c.EdgeMS, "edge-ms", "the edge's latency, ms", tiered(edgeWords, "ms", "latency_ms", "latency")},
+		{&c.CloudMS, "cloud-ms", "the cloud's latency, ms", append(tiered(cloudWords, "ms", "latency_ms", "latency"), "latency")},
+		{&c.Task, "task", "task; each is a set of its own, beside 'pooled'", []string{"task", "cell", "dataset", "bench", "subject"}},
+		{&c.Subject, "subject", "subject within a task, for the policies that read the prompt alone", []string{"subject", "category", "topic"}},
+		{&c.Split, "split", "train or test; without it rows are a stream", []string{"split"}},
+		{&c.ID, "id", "name of the row", []string{"id", "idx", "index"}},
+		{&c.Prompt, "prompt", "text of the prompt", []string{"prompt", "question", "text"}},
+		{&c.PromptLength, "prompt-chars", "length of the prompt", []string{"prompt_chars", "chars", "q_chars", "tokens_in"}},
+	}
+}
+
+// resolve returns the wanted column, or the first usual one that the file has,
+// or "".
+func resolve(t *table, want string, usual []string) (string, error) {
 	if want != "" {
 		if !t.has(want) {
 			return "", fmt.Errorf("%w: there is no column %q; the file has %s", ErrFormat, want, t.names())
 		}
 		return want, nil
 	}
-	for _, n := range names {
+	for _, name := range usual {
 		for _, have := range t.columns {
-			if strings.EqualFold(have, n) {
+			if plain(have) == name {
 				return have, nil
 			}
 		}
@@ -64,50 +96,48 @@ func resolve(t *table, want string, names []string) (string, error) {
 	return "", nil
 }
 
-func (c Columns) resolve(t *table) (Columns, error) {
-	out := Columns{Set: c.Set}
-	for _, f := range []struct {
-		to    *string
-		want  string
-		names []string
-	}{
-		{&out.Edge, c.Edge, usual.edge}, {&out.Cloud, c.Cloud, usual.cloud}, {&out.Confidence, c.Confidence, usual.confidence},
-		{&out.P1, c.P1, usual.p1}, {&out.Margin, c.Margin, usual.margin}, {&out.NegEnt, c.NegEnt, usual.negent},
-		{&out.Entropy, c.Entropy, usual.entropy}, {&out.Agree, c.Agree, usual.agree},
-		{&out.EdgeCost, c.EdgeCost, usual.edgeCost}, {&out.CloudCost, c.CloudCost, usual.cloudCost},
-		{&out.EdgeMS, c.EdgeMS, usual.edgeMS}, {&out.CloudMS, c.CloudMS, usual.cloudMS},
-		{&out.Task, c.Task, usual.task}, {&out.Subject, c.Subject, usual.subject}, {&out.Split, c.Split, usual.split}, {&out.ID, c.ID, usual.id},
-		{&out.Prompt, c.Prompt, usual.prompt}, {&out.PromptLength, c.PromptLength, usual.length},
-	} {
-		var err error
-		if *f.to, err = resolve(t, f.want, f.names); err != nil {
-			return out, err
+var joiner = strings.NewReplacer(" ", "_", "-", "_", ".", "_")
+
+// plain is a column's name in small letters, its words joined by underscores.
+func plain(name string) string { return joiner.Replace(strings.ToLower(name)) }
+
+// resolve returns the columns that t has, and says which they are.
+func (c Columns) resolve(t *table) (out Columns, found []string, err error) {
+	out.Set = c.Set
+	to := out.fields()
+	for i, f := range c.fields() {
+		if *to[i].to, err = resolve(t, *f.to, f.usual); err != nil {
+			return out, nil, err
+		}
+		if *to[i].to != "" {
+			found = append(found, f.flag+"="+*to[i].to)
 		}
 	}
 	if out.Edge == "" {
-		return out, lacksScore(t, "edge", usual.edge)
+		return out, nil, lacksScore(t, "edge", edgeWords)
 	}
 	if out.Cloud == "" {
-		return out, lacksScore(t, "cloud", usual.cloud)
+		return out, nil, lacksScore(t, "cloud", cloudWords)
 	}
-	return out, nil
+	return out, found, nil
 }
 
-func lacksScore(t *table, tier string, names []string) error {
-	return fmt.Errorf("%w: none of %s, the %s's score; name its column with --%s; the file has %s",
-		ErrFormat, strings.Join(names, ", "), tier, tier, t.names())
+func lacksScore(t *table, tier string, words []string) error {
+	return fmt.Errorf("%w: no %s_ok, %s_ok or %s_ok, the %s's score; name its column with --%s; the file has %s",
+		ErrFormat, words[0], words[1], words[2], tier, tier, t.names())
 }
 
 // readColumns reads the documented format. Scores above 1 are divided by the
 // largest score of either tier, so that 0..10 and 0..100 become 0..1. Rows
 // without both scores are left out.
 func readColumns(t *table, stem string, cols Columns) (*Data, error) {
-	c, err := cols.resolve(t)
+	c, found, err := cols.resolve(t)
 	if err != nil {
 		return nil, err
 	}
-	d := &Data{Pool: "pooled"}
+	d := &Data{Pool: "pooled", Columns: found}
 	largest := 1.0
+	var splits []string
 	for i, cells := range t.rows {
 		r := row{t: t, cells: cells}
 		rec := c.record(&r, stem)
@@ -124,19 +154,28 @@ func readColumns(t *table, stem string, cols Columns) (*Data, error) {
 			largest = max(largest, s)
 		}
 		d.Records = append(d.Records, rec)
+		splits = append(splits, r.text(c.Split))
 	}
 	if len(d.Records) == 0 {
 		return nil, fmt.Errorf("no row has a score in both columns %q and %q", c.Edge, c.Cloud)
 	}
+	d.leftOut(len(t.rows)-len(d.Records), lackScore)
+	d.scaleScores(largest)
+	if c.Split != "" {
+		d.split(c.Split, splits)
+	}
+	return d, nil
+}
+
+func (d *Data) scaleScores(largest float64) {
+	if largest <= 1 {
+		return
+	}
+	d.Notes = append(d.Notes, fmt.Sprintf("scores go up to %v: all are divided by it", largest))
 	for i := range d.Records {
 		d.Records[i].Edge /= largest
 		d.Records[i].Cloud /= largest
 	}
-	d.note(len(t.rows)-len(d.Records), lackScore)
-	if d.HasSplit() {
-		d.note(d.outside(), "are neither train nor test")
-	}
-	return d, nil
 }
 
 func (c Columns) record(r *row, stem string) Record {
@@ -168,12 +207,6 @@ func (c Columns) record(r *row, stem string) Record {
 	rec.Chars = num(c.PromptLength)
 	if rec.Prompt != "" && math.IsNaN(rec.Chars) {
 		rec.Chars = float64(len([]rune(rec.Prompt)))
-	}
-	switch strings.ToLower(strings.TrimSpace(r.text(c.Split))) {
-	case "train", "training", "fit", "calibration", "calib", "cal", "dev", "validation", "valid", "val":
-		rec.Split = SplitTrain
-	case "test", "testing", "eval", "evaluation", "heldout", "held-out", "held_out", "holdout":
-		rec.Split = SplitTest
 	}
 	return rec
 }

@@ -102,32 +102,10 @@ func evalData(env cli.Env, data string, cols Columns, o Options, out output) err
 }
 
 func columnFlags(fs *pflag.FlagSet, c *Columns) {
-	for _, f := range []struct {
-		to          *string
-		name, about string
-	}{
-		{&c.Edge, "edge", "column: the edge's score, 0..1 or right/wrong"},
-		{&c.Cloud, "cloud", "column: the cloud's score"},
-		{&c.Confidence, "confidence", "column: the edge's confidence, a probability, log-probability or score"},
-		{&c.P1, "p1", "column: probability of the chosen option"},
-		{&c.Margin, "margin", "column: probability of the best minus the second option"},
-		{&c.NegEnt, "negent", "column: negative entropy"},
-		{&c.Entropy, "entropy", "column: entropy"},
-		{&c.Agree, "agree", "column: 1 when a second sample agreed"},
-		{&c.EdgeCost, "edge-cost", "column: the edge's cost, dollars"},
-		{&c.CloudCost, "cloud-cost", "column: the cloud's cost, dollars"},
-		{&c.EdgeMS, "edge-ms", "column: the edge's latency, ms"},
-		{&c.CloudMS, "cloud-ms", "column: the cloud's latency, ms"},
-		{&c.Task, "task", "column: task; each is a set of its own, beside 'pooled'"},
-		{&c.Subject, "subject", "column: subject within a task, for the policies that read the prompt alone"},
-		{&c.Split, "split", "column: train or test; without it rows are a stream"},
-		{&c.ID, "id", "column: name of the row"},
-		{&c.Prompt, "prompt", "column: text of the prompt"},
-		{&c.PromptLength, "prompt-chars", "column: length of the prompt"},
-		{&c.Set, "set", "name of the set where the file has no tasks"},
-	} {
-		fs.StringVar(f.to, f.name, "", f.about)
+	for _, f := range c.fields() {
+		fs.StringVar(f.to, f.flag, "", "column: "+f.about)
 	}
+	fs.StringVar(&c.Set, "set", "", "name of the set where the file has no tasks")
 }
 
 func checkOptions(data string, rest []string, o Options) error {
@@ -169,7 +147,7 @@ func (r *Result) useful() error {
 func writeFile(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".weir-*")
 	if err != nil {
-		return err
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	defer os.Remove(f.Name())
 	if err := write(f); err != nil {

@@ -66,6 +66,8 @@ type Result struct {
 	Summary []SummaryVerdict
 	// Skipped says why a policy is missing in a set, or a row everywhere.
 	Skipped []string
+	// Columns and Notes are the data's, and what was noticed since.
+	Columns, Notes []string
 }
 
 // ranked is a policy's work on one set.
@@ -77,7 +79,8 @@ type ranked struct {
 
 // Evaluate runs the policies over the data.
 func Evaluate(d *Data, o Options) (*Result, error) {
-	res := &Result{Options: o, Streams: map[string]Stream{}, Skipped: slices.Clone(d.Notes)}
+	res := &Result{Options: o, Streams: map[string]Stream{}, Skipped: slices.Clone(d.LeftOut),
+		Columns: d.Columns, Notes: slices.Clone(d.Notes)}
 	if d.Summary != nil {
 		res.Summary = GradeSummary(d.Summary)
 		return res, nil
@@ -102,7 +105,9 @@ func Evaluate(d *Data, o Options) (*Result, error) {
 			return nil, err
 		}
 		collect(all, s, work, name == d.Pool)
-		res.Sets = append(res.Sets, evaluateSet(s, name, work, o))
+		set := evaluateSet(s, name, work, o)
+		res.Sets = append(res.Sets, set)
+		res.Notes = append(res.Notes, set.notes()...)
 	}
 	runStreams(d, chosen, all, o, res)
 	return res, nil
@@ -156,14 +161,14 @@ func evaluateSet(s *setData, name string, work []ranked, o Options) SetResult {
 	cloud := pick(s.column(func(r *Record) float64 { return r.Cloud }), s.test)
 	r := SetResult{Name: name, N: len(s.test), Train: len(s.train), Edge: mean(edge), Cloud: mean(cloud),
 		Policies: map[string]Metrics{}, Curves: map[string]measure.Curve{}, Reliability: map[string][]measure.Bin{}}
-	right, helps := make([]bool, len(edge)), make([]bool, len(edge))
+	helps := make([]bool, len(edge))
 	for i := range edge {
-		right[i], helps[i] = edge[i] >= .5, cloud[i] > edge[i]
+		helps[i] = cloud[i] > edge[i]
 	}
 	orders := make([]measure.Order, len(work))
 	for j, w := range work {
 		orders[j] = w.order
-		m, curve := rankMetrics(pick(w.priority, s.test), w.order, edge, cloud, right, helps)
+		m, curve := rankMetrics(pick(w.priority, s.test), w.order, edge, cloud, helps)
 		m.CQAUC, m.CQAUCFreeEdge = costMetrics(s, w, curve)
 		if w.edge != nil {
 			p, y := known(pick(w.edge, s.test), edge)
@@ -179,17 +184,24 @@ func evaluateSet(s *setData, name string, work []ranked, o Options) SetResult {
 	return r
 }
 
-func rankMetrics(priority []float64, order measure.Order, edge, cloud []float64, right, helps []bool) (Metrics, measure.Curve) {
+// contrary is the AUROC below which a signal runs against the truth.
+const contrary = .4
+
+// notes warn of a signal that is probably an uncertainty.
+func (r *SetResult) notes() []string {
+	if a := r.Baselines.SignalAUROC; r.N >= 100 && a < contrary {
+		return []string{fmt.Sprintf("%s: the confidence is higher on wrong answers (AUROC %.2f): name an uncertainty's column with --entropy", r.Name, a)}
+	}
+	return nil
+}
+
+func rankMetrics(priority []float64, order measure.Order, edge, cloud []float64, helps []bool) (Metrics, measure.Curve) {
 	c := measure.NewCurve(order, edge, cloud)
 	nan := math.NaN()
 	m := Metrics{APGR: c.APGR(), AUC: c.Area(), CPT50: c.CPT(.5), CPT80: c.CPT(.8), CPT95: c.CPT(.95),
 		ECE: nan, Rate: nan, Brier: nan, LogLoss: nan, Low: nan, High: nan, DiffLow: nan, DiffHigh: nan}
 	m.BestAccuracy, m.BestRate = c.Best()
-	keep := make([]float64, len(priority))
-	for i, p := range priority {
-		keep[i] = -p
-	}
-	m.AUROCEdge = measure.AUROC(keep, right)
+	m.AUROCEdge = edgeAUROC(priority, edge)
 	m.AUROCHelps = measure.AUROC(priority, helps)
 	m.Grade, _, _ = learn.Viability(priority, helps, nil)
 	return m, c
@@ -246,6 +258,9 @@ func runStreams(d *Data, chosen []policy, all map[string][]float64, o Options, r
 		t.spread = spreadOf(priority)
 		st := runStream(d, rows, pick(priority, rows), t, streamOptions{o.Rate, o.Alpha, o.Delta, o.Faults})
 		res.Streams[p.name] = st
+		if !st.Feasible {
+			res.Notes = append(res.Notes, fmt.Sprintf("%s: %d rows to learn from show no threshold that keeps a risk of %v: all are escalated", p.name, len(calibration), o.Alpha))
+		}
 		for i := range res.Sets {
 			set := &res.Sets[i]
 			m, ok := set.Policies[p.name]

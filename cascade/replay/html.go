@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -127,9 +128,15 @@ func (r *Result) ratePlot() *plot {
 	return p
 }
 
+// maxFileName is how much of a set's name, bytes, stands in a file's.
+const maxFileName = 120
+
 // WriteSVG writes the plots as files SET-curve.svg, SET-reliability.svg and
-// rate.svg into a folder that exists, for documents.
+// rate.svg into a folder, which it makes, for documents.
 func (r *Result) WriteSVG(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
 	for i := range r.Sets {
 		s := &r.Sets[i]
 		name := strings.Map(func(c rune) rune {
@@ -138,6 +145,7 @@ func (r *Result) WriteSVG(dir string) error {
 			}
 			return c
 		}, s.Name)
+		name = name[:min(len(name), maxFileName)]
 		if err := writeFile(filepath.Join(dir, name+"-curve.svg"), s.deferralPlot(r.Options).writeTo); err != nil {
 			return err
 		}

@@ -90,7 +90,7 @@ func (f format) read(t *table, stem string) (*Data, error) {
 	if len(d.Records) == 0 {
 		return nil, errors.New("no row has the scores of both tiers")
 	}
-	d.note(len(t.rows)-len(d.Records), lackScore)
+	d.leftOut(len(t.rows)-len(d.Records), lackScore)
 	return d, nil
 }
 

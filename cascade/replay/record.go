@@ -85,17 +85,21 @@ type Data struct {
 	Agreement bool
 	// Summary holds published medians instead of records, see Summary.
 	Summary []SummaryRow
-	// Notes say which rows of the file are left out, and why.
-	Notes []string
+	// Columns say which column was read as what, for files in the documented
+	// format.
+	Columns []string
+	// LeftOut says which rows are left out, and why; Notes what else the reader
+	// of the figures should know.
+	LeftOut, Notes []string
 }
 
 // lackScore is why a row is left out.
 const lackScore = "lack the score of a tier"
 
-// note says that n rows are left out, if any.
-func (d *Data) note(n int, why string) {
+// leftOut notes that n rows are left out, if any.
+func (d *Data) leftOut(n int, why string) {
 	if n > 0 {
-		d.Notes = append(d.Notes, fmt.Sprintf("%d row(s): they %s", n, why))
+		d.LeftOut = append(d.LeftOut, fmt.Sprintf("%d row(s): they %s", n, why))
 	}
 }
 

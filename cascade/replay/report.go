@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/weirhq/weir/cascade"
@@ -71,8 +72,10 @@ type jsonSet struct {
 func (r *Result) WriteJSON(w io.Writer) error {
 	out := struct {
 		Sets    map[string]jsonSet `json:"sets"`
+		Columns []string           `json:"columns,omitempty"`
+		Notes   []string           `json:"notes,omitempty"`
 		Skipped []string           `json:"skipped,omitempty"`
-	}{map[string]jsonSet{}, r.Skipped}
+	}{map[string]jsonSet{}, r.Columns, r.Notes, r.Skipped}
 	for i := range r.Sets {
 		out.Sets[r.Sets[i].Name] = r.Sets[i].json()
 	}
@@ -126,10 +129,19 @@ func (r *Result) WriteText(w io.Writer) error {
 	for i := range r.Sets {
 		r.Sets[i].text(tw, r.Options)
 	}
-	for _, s := range r.Skipped {
-		fmt.Fprintf(tw, "left out: %s\n", s)
+	if err := tw.Flush(); err != nil {
+		return err
 	}
-	return tw.Flush()
+	for _, s := range r.Skipped {
+		fmt.Fprintf(w, "left out: %s\n", s)
+	}
+	for _, s := range r.Notes {
+		fmt.Fprintf(w, "note: %s\n", s)
+	}
+	if len(r.Columns) > 0 {
+		fmt.Fprintf(w, "columns: %s\n", strings.Join(r.Columns, ", "))
+	}
+	return nil
 }
 
 func (s *SetResult) text(w io.Writer, o Options) {

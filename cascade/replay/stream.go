@@ -144,14 +144,22 @@ func (c threshold) start(d *Data, o streamOptions) (theta float64, feasible bool
 	return quantile(c.priority, 1-o.rate), true
 }
 
-// quantile of the finite values; 0 when there are none.
+// quantile of the values that are numbers, the nearest finite one where it is
+// infinite; 0 when none is finite.
 func quantile(values []float64, q float64) float64 {
-	v := slices.DeleteFunc(slices.Clone(values), func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
-	if len(v) == 0 {
+	v := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
+	slices.Sort(v)
+	low, high := 0, len(v)-1
+	for low <= high && math.IsInf(v[low], -1) {
+		low++
+	}
+	for low <= high && math.IsInf(v[high], 1) {
+		high--
+	}
+	if low > high {
 		return 0
 	}
-	slices.Sort(v)
-	return v[max(0, min(len(v)-1, int(math.Ceil(q*float64(len(v))))-1))]
+	return v[max(low, min(high, int(math.Ceil(q*float64(len(v))))-1))]
 }
 
 // spreadOf returns a step scale for priorities: one where they look like
