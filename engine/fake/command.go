@@ -28,6 +28,7 @@ func runCommand(ctx context.Context, env cli.Env, args []string) error {
 	fs.DurationVar(&o.TTFT, "ttft", 0, "time to the first token of an empty prompt")
 	fs.DurationVar(&o.PerPromptToken, "per-prompt-token", 0, "what each computed prompt token adds")
 	fs.DurationVar(&o.ITL, "itl", 0, "time between two tokens")
+	fs.DurationVar(&o.PerSequence, "per-sequence", 0, "what each request that is computed adds to the time between two tokens")
 	fs.IntVar(&o.MaxTokens, "tokens", 16, "length of an answer when the request names none")
 	fs.IntVar(&o.Context, "ctx", 8192, "tokens of prompt and answer")
 	fs.IntVar(&o.MaxSeqs, "max-seqs", 256, "requests computed at a time, others wait")
@@ -44,7 +45,7 @@ func runCommand(ctx context.Context, env cli.Env, args []string) error {
 	if err := cli.ParseFlags(env, fs, "[flags]", args); err != nil {
 		return err
 	}
-	if fs.NArg() > 0 || o.MaxSeqs < 1 || o.Context < 2 || o.MaxTokens < 1 || o.TTFT < 0 || o.ITL < 0 || o.PerPromptToken < 0 {
+	if fs.NArg() > 0 || o.MaxSeqs < 1 || o.Context < 2 || o.MaxTokens < 1 || o.TTFT < 0 || o.ITL < 0 || o.PerSequence < 0 || o.PerPromptToken < 0 {
 		return cli.Usagef("no arguments, and no flag may be negative or 0 where a size is meant: see 'weir fake-engine --help'")
 	}
 	for _, text := range *faults {

@@ -39,8 +39,9 @@ type Options struct {
 	MaxTokens int
 	// TTFT is the time to the first token of an empty prompt, PerPromptToken what
 	// each prompt token adds where it is computed, ITL the time of each further
-	// token. All 0 by default.
-	TTFT, PerPromptToken, ITL time.Duration
+	// token, PerSequence what each request that is computed adds to ITL. All 0 by
+	// default. With PerSequence and Weir the state tells them as a cost model.
+	TTFT, PerPromptToken, ITL, PerSequence time.Duration
 	// Lease is how long a prefill leg's blocks are kept; 30 s.
 	Lease time.Duration
 	// Recompute computes the prompt here when its blocks cannot be fetched

@@ -224,10 +224,15 @@ func (e *Engine) handOver(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 }
 
+// itl is the time of a token as busy as the engine is now.
+func (e *Engine) itl() time.Duration {
+	return e.o.ITL + time.Duration(e.running.Load())*e.o.PerSequence
+}
+
 // next waits for a token's time and lets the hook act.
 func (c *run) next(ctx context.Context) error {
 	if c.sent > 0 {
-		if err := sleep(ctx, c.e.o.ITL); err != nil {
+		if err := sleep(ctx, c.e.itl()); err != nil {
 			return err
 		}
 	}
@@ -240,7 +245,7 @@ func (c *run) next(ctx context.Context) error {
 		c.first = now
 		c.e.metrics.ttft.Observe(now.Sub(c.began).Seconds())
 	} else {
-		c.e.metrics.itl.Observe(c.e.o.ITL.Seconds())
+		c.e.metrics.itl.Observe(c.e.itl().Seconds())
 	}
 	c.sent++
 	c.flight.generated.Add(1)

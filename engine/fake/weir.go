@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/engine/worker/cost"
 	"github.com/weirhq/weir/engine/worker/state"
 	"github.com/weirhq/weir/internal/sse"
 )
@@ -161,7 +162,8 @@ func (e *Engine) state(w http.ResponseWriter, r *http.Request) {
 	for seq := uint64(1); ; seq++ {
 		m := state.Message{Full: seq == 1, Seq: seq, At: time.Now(), Name: e.o.Name, Epoch: e.o.EngineID, Role: *e.role.Load(), Health: e.word(),
 			Model: e.o.Model, Context: e.o.Context, MaxSeqs: e.o.MaxSeqs, Requests: e.flights.requests(),
-			Load: state.Load{Running: int(e.running.Load()), Waiting: int(e.waiting.Load()), KVBlockSize: e.o.BlockSize,
+			Cost: e.cost(),
+			Load: state.Load{StepMS: millis(e.itl()), Running: int(e.running.Load()), Waiting: int(e.waiting.Load()), KVBlockSize: e.o.BlockSize,
 				KVBlocksTotal: e.o.Blocks, KVBlocksUsed: e.Held()}}
 		for _, q := range m.Requests {
 			if q.Generated == 0 {
@@ -180,6 +182,16 @@ func (e *Engine) state(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 }
+
+// cost is what the Options make of a step; nil where a batch costs nothing.
+func (e *Engine) cost() *cost.Model {
+	if e.o.PerSequence == 0 {
+		return nil
+	}
+	return &cost.Model{Pieces: []cost.Piece{{Fixed: millis(e.o.ITL), PerDecode: millis(e.o.PerSequence), PerPrefill: millis(e.o.PerPromptToken)}}}
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // migrate marks a request to be given away.
 func (e *Engine) migrate(w http.ResponseWriter, r *http.Request) {

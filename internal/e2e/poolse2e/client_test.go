@@ -22,6 +22,7 @@ type answer struct {
 	broken    error  // the connection's
 	late      bool   // the client's patience ended first
 	ends      int    // how many of [DONE] and error events came
+	attempts  int    // as the gateway tells
 }
 
 // whole reports a complete answer.
@@ -37,11 +38,15 @@ func (a *answer) said() bool { return !a.done && (a.fault != "" || a.broken != n
 const patience = 90 * time.Second
 
 // ask sends one request; prompts with the same number have the same answer.
-func (f *fleet) ask(ctx context.Context, gateway string, prompt, tokens int, stream bool, first ...func()) (a answer) {
+func (f *fleet) ask(ctx context.Context, gateway string, prompt, tokens int, stream bool, first ...func()) answer {
+	return f.askWith(ctx, gateway, fmt.Sprint("prompt ", prompt), tokens, stream, first...)
+}
+
+func (f *fleet) askWith(ctx context.Context, gateway, prompt string, tokens int, stream bool, first ...func()) (a answer) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	defer func() { a.late = ctx.Err() != nil }()
-	body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"prompt %d"}],"max_tokens":%d,"stream":%v,"temperature":0,"ignore_eos":true}`, model, prompt, tokens, stream)
+	body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%q}],"max_tokens":%d,"stream":%v,"temperature":0,"ignore_eos":true}`, model, prompt, tokens, stream)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.all[gateway].url+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		a.broken = err
@@ -99,6 +104,7 @@ func (a *answer) take(data []byte) {
 	var v struct {
 		Choices []struct{ Delta, Message struct{ Content string } }
 		Error   *struct{ Code string }
+		Weir    *struct{ Attempts int }
 	}
 	if err := json.Unmarshal(data, &v); err != nil {
 		a.fault = "not JSON: " + string(data[:min(len(data), 80)])
@@ -106,6 +112,9 @@ func (a *answer) take(data []byte) {
 	}
 	for _, c := range v.Choices {
 		a.text += c.Delta.Content + c.Message.Content
+	}
+	if v.Weir != nil {
+		a.attempts = v.Weir.Attempts
 	}
 	if v.Error != nil {
 		a.fault = v.Error.Code

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -108,6 +109,7 @@ type fleet struct {
 	key, admin string
 	all        map[string]*process
 	members    []map[string]any
+	cloud      map[string]any // further settings of g1
 }
 
 // emptyFleet has no process yet.
@@ -159,9 +161,13 @@ func (f *fleet) gateways(t *testing.T, patient bool) {
 	for _, name := range []string{"g1", "g2"} {
 		listen, tls, ops := testproc.FreeAddr(t), f.addr(t, name), f.addr(t, name)
 		file := filepath.Join(dir, name+".yaml")
-		content, err := yaml.Marshal(map[string]any{"cloud": map[string]any{"name": name, "listen": listen, "tls_listen": tls, "ops_listen": ops,
+		settings := map[string]any{"name": name, "listen": listen, "tls_listen": tls, "ops_listen": ops,
 			"secrets_dir": filepath.Join(dir, "secrets"), "data_dir": filepath.Join(dir, name), "instances": f.members, "log_level": "warn",
-			"first_byte_timeout": firstByte, "stall_timeout": stall, "probe_interval": "500ms", "drain": "1s", "max_inflight": 4000}})
+			"first_byte_timeout": firstByte, "stall_timeout": stall, "probe_interval": "500ms", "drain": "1s", "max_inflight": 4000}
+		if name == "g1" {
+			maps.Copy(settings, f.cloud)
+		}
+		content, err := yaml.Marshal(map[string]any{"cloud": settings})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,6 +262,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // pooled is an instance as a gateway tells of it.
 type pooled struct {
 	Name     string
+	Role     string
 	InFlight struct{ Requests int } `json:"in_flight"`
 	Report   *struct{ Running, Waiting int }
 }

@@ -102,9 +102,12 @@ func TestVictims(t *testing.T) {
 // seen, by its own clients and as a failure.
 func (f *fleet) judge(t *testing.T, victim, how string, answers []answer, want [prompts]string) {
 	t.Helper()
-	whole, said := 0, 0
+	whole, said, again := 0, 0, 0
 	for i := range answers {
 		a := &answers[i]
+		if a.attempts > 1 {
+			again++
+		}
 		mayFail := victim == "g1" && gatewayOf(i) == "g1"
 		switch {
 		case a.late:
@@ -117,9 +120,9 @@ func (f *fleet) judge(t *testing.T, victim, how string, answers []answer, want [
 			t.Errorf("stream %d: %+v, want %q", i, a, want[i%prompts])
 		}
 	}
-	t.Logf("%s %s: %d of %d streams whole, %d cut with their gateway", victim, how, whole, len(answers), said)
-	if whole == 0 {
-		t.Error("no stream came through")
+	t.Logf("%s %s: %d of %d streams whole, %d after more than one attempt, %d cut with their gateway", victim, how, whole, len(answers), again, said)
+	if whole == 0 || victim == "d1" && again == 0 {
+		t.Error("no stream came through, or none was hit")
 	}
 }
 
