@@ -73,9 +73,13 @@ func (a *attempt) prefillLeg(ctx context.Context) (*handoff, *legError) {
 	var answer struct {
 		Params json.RawMessage `json:"kv_transfer_params"`
 		Usage  *openai.Usage   `json:"usage"`
+		Fault  json.RawMessage `json:"error"`
 	}
 	if json.Unmarshal(data, &answer) != nil {
 		return nil, broken(route.StagePrefill, leg, "the prefill instance's answer cannot be read")
+	}
+	if answer.Fault != nil && string(answer.Fault) != "null" {
+		return nil, faultFailure(route.StagePrefill, leg, answer.Fault)
 	}
 	h := &handoff{params: answer.Params, from: leg.ID}
 	if string(h.params) == "null" {

@@ -170,11 +170,16 @@ func engineFailure(leg *pool.Leg, c *chunk.Event) *legError {
 	if c.Bad {
 		return broken(route.StageDecode, leg, "the model server's answer cannot be read")
 	}
-	status := faultStatus(c.Fault)
+	return faultFailure(route.StageDecode, leg, c.Fault)
+}
+
+// faultFailure explains the error object of an answer with status 200.
+func faultFailure(stage route.Stage, leg *pool.Leg, fault []byte) *legError {
+	status := faultStatus(fault)
 	if status < 400 || status > 599 {
 		status = 500 // vLLM's finish reason "error" says no more
 	}
-	return statusFailure(route.StageDecode, leg, status, append(append([]byte(`{"error":`), c.Fault...), '}'))
+	return statusFailure(stage, leg, status, append(append([]byte(`{"error":`), fault...), '}'))
 }
 
 // faultStatus returns the HTTP status that vLLM writes as an error's code.
