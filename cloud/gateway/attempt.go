@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -20,8 +21,9 @@ type tries struct {
 	n             int
 	retries       int // attempts that followed a failure
 	began         time.Time
-	failedPrefill []string
-	failedDecode  []string
+	failedPrefill []route.Process
+	failedDecode  []route.Process
+	left          route.Process       // has just given the answer away: the next attempt is not there
 	handoff       *handoff            // unread, from an earlier attempt
 	lease         *lease              // of the newest hand-off
 	moved         *movedAnswer        // a worker gave the answer away: the next attempt takes it
@@ -92,6 +94,7 @@ func (a *admitted) try() bool {
 		trigger = route.Retry
 	}
 	sel, decision := g.opts.Pool.Select(g.opts.Policy, trigger, a.poolAsk(), a.seed())
+	a.tries.left = route.Process{}
 	if sel.Decode == nil {
 		a.noInstance(decision)
 		return true
@@ -158,7 +161,7 @@ func (a *attempt) run() *legError {
 // poolAsk is the request as the pool and the routing policy see it.
 func (a *admitted) poolAsk() pool.Ask {
 	v := route.RequestView{Model: a.ask.model.Pool, PromptBytes: a.ask.promptBytes, Session: a.ask.opts.Session,
-		FailedPrefill: a.tries.failedPrefill, FailedDecode: a.tries.failedDecode,
+		FailedPrefill: a.tries.failedPrefill, FailedDecode: append(slices.Clip(a.tries.failedDecode), a.tries.left),
 		Resume: a.stream.begun() || a.tries.moved != nil, Moved: a.tries.moved != nil}
 	if a.ask.req.MaxTokens != nil {
 		v.MaxTokens = *a.ask.req.MaxTokens

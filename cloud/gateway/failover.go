@@ -16,6 +16,9 @@ func (a *attempt) failed(f *legError) bool {
 	if a.stream.begun() && !f.Shown { // the prefill leg of an attempt to continue
 		f.Shown, f.Resumable = true, a.continuable()
 	}
+	if before := a.tries.err; before != nil && before.RetryAfter > 0 {
+		f.api.RetryAfter = min(f.api.RetryAfter, before.RetryAfter) // who is well first may be asked again
+	}
 	verdict := route.AfterFailure(f.Failure)
 	if verdict.Counts {
 		f.leg.Bad(f.api.Message, verdict.Suspect)
@@ -58,19 +61,19 @@ func (a *attempt) outcomeOf(v route.Verdict) tenants.Outcome {
 	return tenants.OutcomeUpstreamError
 }
 
-// forget leaves the failed instance out of this request's further attempts.
+// forget leaves the failed process out of this request's further attempts.
 func (a *attempt) forget(f *legError) {
 	if f.Stage == route.StagePrefill {
-		a.tries.failedPrefill = append(a.tries.failedPrefill, f.leg.ID)
+		a.tries.failedPrefill = append(a.tries.failedPrefill, f.leg.Process())
 	} else {
-		a.tries.failedDecode = append(a.tries.failedDecode, f.leg.ID)
+		a.tries.failedDecode = append(a.tries.failedDecode, f.leg.Process())
 	}
 }
 
 // handOver settles an attempt whose worker gave the answer to another.
 func (a *attempt) handOver(m *movedAnswer) {
 	a.settle(tenants.OutcomeSuperseded, nil)
-	a.tries.failedDecode = append(a.tries.failedDecode, a.sel.Decode.ID)
+	a.tries.left = a.sel.Decode.Process()
 	a.tries.moved = m
 	a.hold(a.sel.Decode, m.Params)
 	a.stream.shown.took(m.Resume)
@@ -122,7 +125,8 @@ func cutOff(err *openai.Error) *openai.Error {
 
 // noInstance ends a request that nobody can take.
 func (a *admitted) noInstance(d route.Decision) {
-	cause := d.Action.(route.Reject).Cause
+	rejected := d.Action.(route.Reject)
+	cause := rejected.Cause
 	a.story.addDecision(d)
 	a.outcome = tenants.OutcomeUpstreamError
 	switch {
@@ -138,7 +142,13 @@ func (a *admitted) noInstance(d route.Decision) {
 		a.outcome = tenants.OutcomeRejected
 		a.refuse(openai.BadRequest(param, openai.CodeContextLength, "%s has %d bytes, far beyond the model's context", param, a.ask.promptBytes))
 	case cause == route.ReasonAllFailed && a.tries.err != nil:
+		if err := a.tries.err; rejected.After > 0 {
+			err.RetryAfter = min(err.RetryAfter, rejected.After)
+		}
 		a.refuseFor(cascade.ReasonCloudError, a.tries.err)
+	case cause == route.ReasonAllBusy:
+		a.refuseFor(cascade.ReasonCloudError, openai.Unavailable(openai.CodeNoInstance, rejected.After,
+			"the instances of model %s are busy: try again shortly", a.ask.model.Pool))
 	default:
 		a.refuseFor(cascade.ReasonCloudError, openai.Unavailable(openai.CodeNoInstance, time.Second,
 			"no instance of model %s is ready: try again shortly", a.ask.model.Pool))

@@ -70,6 +70,9 @@ func (instances) Describe(ch chan<- *prometheus.Desc) { ch <- readyDesc; ch <- l
 // Collect implements prometheus.Collector.
 func (c instances) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range c.pool.Status() {
+		if s.Leaving {
+			continue // its successor may bear the name
+		}
 		ready := 0.0
 		if s.Ready {
 			ready = 1

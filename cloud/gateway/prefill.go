@@ -13,8 +13,8 @@ import (
 // members change between engine versions.
 type handoff struct {
 	params       json.RawMessage
-	from         string // prefill instance
-	promptTokens int    // 0: not reported
+	from         route.Process // prefill instance
+	promptTokens int           // 0: not reported
 	lease        *lease
 }
 
@@ -81,7 +81,7 @@ func (a *attempt) prefillLeg(ctx context.Context) (*handoff, *legError) {
 	if answer.Fault != nil && string(answer.Fault) != "null" {
 		return nil, faultFailure(route.StagePrefill, leg, answer.Fault)
 	}
-	h := &handoff{params: answer.Params, from: leg.ID}
+	h := &handoff{params: answer.Params, from: leg.Process()}
 	if string(h.params) == "null" {
 		h.params = nil
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -14,6 +15,7 @@ import (
 	"github.com/weirhq/weir/cloud/pool"
 	"github.com/weirhq/weir/cloud/route"
 	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/internal/telemetry"
 )
 
@@ -52,11 +54,26 @@ func (a *attempt) call(ctx context.Context, stage route.Stage, leg *pool.Leg, bo
 		return resp, nil
 	}
 	defer resp.Body.Close()
+	rest := askedRest(resp)
+	leg.Rest(rest)
 	told, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	if err != nil {
 		return nil, a.legFailure(ctx, stage, leg, err)
 	}
-	return nil, statusFailure(stage, leg, resp.StatusCode, told)
+	failed := statusFailure(stage, leg, resp.StatusCode, told)
+	if rest > 0 {
+		failed.api.RetryAfter = rest
+	}
+	return nil, failed
+}
+
+// askedRest is for how long an instance that has too much to do wants to be left
+// alone, 0 where it does not say.
+func askedRest(resp *http.Response) time.Duration {
+	if resp.StatusCode != http.StatusServiceUnavailable && resp.StatusCode != http.StatusTooManyRequests {
+		return 0
+	}
+	return min(openai.RetryAfter(resp.Header, time.Now()), pool.LongestRest)
 }
 
 // legSpan starts the client span of a leg. The function that it returns ends

@@ -28,17 +28,21 @@ func (p *Pool) Call(ctx context.Context, name, method, path string, in, out any)
 	if inst == nil {
 		return fmt.Errorf("%w: %.80q", ErrUnknown, name)
 	}
+	return p.call(ctx, inst, method, path, in, out)
+}
+
+func (p *Pool) call(ctx context.Context, inst *instance, method, path string, in, out any) error {
 	status, body, err := p.exchange(ctx, method, inst.URL+path, in)
 	switch {
 	case err != nil:
-		return unreachable(name, err)
+		return unreachable(inst.Name, err)
 	case status == http.StatusNotFound || status == http.StatusConflict:
 		return openai.ParseError(status, body)
 	case status != http.StatusOK:
-		return unreachable(name, openai.ParseError(status, body))
+		return unreachable(inst.Name, openai.ParseError(status, body))
 	}
 	if err := json.Unmarshal(body, out); err != nil {
-		return unreachable(name, fmt.Errorf("answer: %w", err))
+		return unreachable(inst.Name, fmt.Errorf("answer: %w", err))
 	}
 	return nil
 }

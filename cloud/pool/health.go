@@ -30,8 +30,9 @@ type vitals struct {
 	back     time.Duration // up again since
 	breaker  control.Breaker
 	trial    bool
-	failures int    // of requests, since the start
-	last     string // the newest of them
+	rests    time.Duration // asked for no new work until then
+	failures int           // of requests, since the start
+	last     string        // the newest of them
 	lastAt   time.Duration
 }
 
@@ -57,6 +58,12 @@ func (v *vitals) ill(problem string, hard bool) {
 	default:
 		v.suspect, v.problem = true, problem
 	}
+}
+
+// reborn forgets what a process did that is gone. Whether its successor is up,
+// a probe has said or will say.
+func (v *vitals) reborn() {
+	v.breaker, v.trial, v.rests, v.suspect, v.misses = control.Breaker{}, false, 0, false, 0
 }
 
 // failed takes the failure of a request.

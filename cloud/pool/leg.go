@@ -2,6 +2,7 @@ package pool
 
 import (
 	"slices"
+	"time"
 
 	"github.com/weirhq/weir/cloud/route"
 	"github.com/weirhq/weir/internal/prefix"
@@ -25,6 +26,9 @@ type Leg struct {
 	trial  bool // of a breaker that was open
 	judged bool
 }
+
+// Process says which life of which instance the leg runs at.
+func (l *Leg) Process() route.Process { return route.Process{ID: l.ID, Epoch: l.Epoch} }
 
 // Selection is where a request goes. Prefill is nil when Decode serves it
 // whole, and when an earlier hand-off is used again (Reused).
@@ -159,6 +163,22 @@ func (l *Leg) Bad(problem string, suspect bool) {
 	p.mu.Unlock()
 	if suspect {
 		signal(in.kick)
+	}
+}
+
+// LongestRest bounds for how long an instance may ask to be left alone: an
+// instance that said an hour would be lost although it may be well soon.
+const LongestRest = 30 * time.Second
+
+// Rest keeps new work from the instance for as long as it has asked.
+func (l *Leg) Rest(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	l.pool.mu.Lock()
+	defer l.pool.mu.Unlock()
+	if l.in.epoch == l.Epoch {
+		l.in.vitals.rests = max(l.in.vitals.rests, l.pool.now()+min(d, LongestRest))
 	}
 }
 

@@ -1,5 +1,6 @@
-// Package pool holds what a gateway knows of each instance, in four parts with
-// one file each:
+// Package pool holds what a gateway knows of each instance. Who is one, the
+// operator's list and the cloud's registry say (joined.go). What is known of each
+// has four parts with one file each:
 //
 //	ledger.go   the legs that this gateway has under way there. A leg counts from
 //	            the moment an instance is selected, so that requests arriving
@@ -26,12 +27,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirhq/weir/cascade/control"
 	"github.com/weirhq/weir/cloud/roles"
 	"github.com/weirhq/weir/cloud/route"
 )
 
-// Member is one instance as the operator configured it.
+// Member is one instance as the operator configured it, or as it registered.
 type Member struct {
 	Name string
 	URL  string // base without /v1, e.g. "http://127.0.0.1:7424"
@@ -45,7 +45,9 @@ type Member struct {
 
 // Options say how a Pool watches its members. Zero values get defaults.
 type Options struct {
-	Members  []Member
+	Members []Member
+	// Pools are names of pools that exist even when they have no member.
+	Pools    []string
 	Client   *http.Client  // for probes; must trust the members' certificates
 	Interval time.Duration // between probes of one member; 1 s
 	Timeout  time.Duration // of one probe; 2 s
@@ -55,7 +57,10 @@ type Options struct {
 	// Roles lets roles follow the load; nil leaves them as they are. With several
 	// gateways it is set on one of them.
 	Roles *roles.Params
-	Log   *slog.Logger
+	// Forget is for how long an instance that joined is believed in although
+	// neither the registry nor this gateway hears of it; 60 s.
+	Forget time.Duration
+	Log    *slog.Logger
 }
 
 // Defaults of Options.
@@ -63,23 +68,29 @@ const (
 	DefaultInterval = time.Second
 	DefaultTimeout  = 2 * time.Second
 	DefaultSilence  = 5 * time.Second
+	DefaultForget   = time.Minute
 )
 
 // Pool is safe for concurrent use.
 type Pool struct {
-	opts  Options
-	start time.Time
+	opts    Options
+	now     func() time.Duration // the clock that observations use
+	changed chan struct{}        // says that somebody is to be watched
 
-	mu    sync.Mutex
-	inst  []*instance          // sorted by name
-	views []route.InstanceView // scratch of Select, as inst
+	mu      sync.Mutex
+	inst    []*instance          // sorted by name
+	leaving []*instance          // members no more, whose legs have not all ended
+	views   []route.InstanceView // scratch of Select, as inst
 }
 
 type instance struct {
 	Member
-	opaque string
-	kick   chan struct{} // asks for a probe now
-	came   chan struct{} // says that a process has come up, or another in its place
+	opaque  string
+	kick    chan struct{} // asks for a probe now
+	came    chan struct{} // says that a process has come up, or another in its place
+	joined  *joined       // nil where the operator listed it
+	gone    chan struct{} // closed when nothing is to be known of it any more
+	watched bool          // somebody watches it
 
 	role    route.Role // as reported, or the member's
 	epoch   string
@@ -102,30 +113,33 @@ func New(o Options) (*Pool, error) {
 	for _, d := range []struct {
 		v   *time.Duration
 		def time.Duration
-	}{{&o.Interval, DefaultInterval}, {&o.Timeout, DefaultTimeout}, {&o.Silence, DefaultSilence}} {
+	}{{&o.Interval, DefaultInterval}, {&o.Timeout, DefaultTimeout}, {&o.Silence, DefaultSilence}, {&o.Forget, DefaultForget}} {
 		if *d.v <= 0 {
 			*d.v = d.def
 		}
 	}
-	p := &Pool{opts: o, start: time.Now()}
+	start := time.Now()
+	p := &Pool{opts: o, now: func() time.Duration { return time.Since(start) }, changed: make(chan struct{}, 1)}
 	for _, m := range o.Members {
-		if err := p.add(m); err != nil {
+		if err := m.fill(); err != nil {
 			return nil, err
 		}
+		if p.find(m.Name) != nil {
+			return nil, fmt.Errorf("instance %s is configured twice", m.Name)
+		}
+		p.add(newInstance(m))
 	}
-	slices.SortFunc(p.inst, func(a, b *instance) int { return strings.Compare(a.Name, b.Name) })
 	return p, nil
 }
 
-func (p *Pool) add(m Member) error {
+// fill checks a member and sets what it leaves open.
+func (m *Member) fill() error {
 	if m.Role == "" {
 		m.Role = route.Mixed
 	}
 	switch {
 	case m.Name == "":
 		return fmt.Errorf("instance %q has no name", m.URL)
-	case p.find(m.Name) != nil:
-		return fmt.Errorf("instance %s is configured twice", m.Name)
 	case !strings.HasPrefix(m.URL, "http://") && !strings.HasPrefix(m.URL, "https://"):
 		return fmt.Errorf("instance %s: url %q must start with http:// or https://", m.Name, m.URL)
 	case !m.Role.Valid():
@@ -137,9 +151,18 @@ func (p *Pool) add(m Member) error {
 	if m.Served == "" {
 		m.Served = m.Model
 	}
-	p.inst = append(p.inst, &instance{Member: m, opaque: opaque(m.Name), kick: make(chan struct{}, 1), came: make(chan struct{}, 1),
-		role: m.Role, vitals: vitals{problem: "not probed yet"}})
 	return nil
+}
+
+func newInstance(m Member) *instance {
+	return &instance{Member: m, opaque: opaque(m.Name), kick: make(chan struct{}, 1), came: make(chan struct{}, 1), gone: make(chan struct{}),
+		role: m.Role, vitals: vitals{problem: "not probed yet"}}
+}
+
+// add keeps inst sorted.
+func (p *Pool) add(in *instance) {
+	i, _ := slices.BinarySearchFunc(p.inst, in.Name, func(x *instance, name string) int { return strings.Compare(x.Name, name) })
+	p.inst = slices.Insert(p.inst, i, in)
 }
 
 func (p *Pool) find(name string) *instance {
@@ -161,22 +184,56 @@ func opaque(name string) string {
 // Run watches every member until ctx ends.
 func (p *Pool) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for _, in := range p.inst {
-		wg.Go(func() { p.watch(ctx, in) })
-		wg.Go(func() { p.follow(ctx, in) })
-	}
+	defer wg.Wait()
 	wg.Go(func() { p.steer(ctx) })
-	wg.Wait()
+	for {
+		for _, in := range p.unwatched() {
+			wg.Go(func() { p.watch(ctx, in) })
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.changed:
+		}
+	}
 }
 
-// now is the time on the clock that observations use.
-func (p *Pool) now() time.Duration { return time.Since(p.start) }
+// unwatched lists the instances that nobody watches yet, and counts on the
+// caller to do so.
+func (p *Pool) unwatched() []*instance {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []*instance
+	for _, in := range p.inst {
+		if !in.watched {
+			in.watched = true
+			out = append(out, in)
+		}
+	}
+	return out
+}
 
-// Serves reports whether a member, ready or not, belongs to the model's pool,
-// and the largest context that one of them reports (0: unknown).
+// watch learns of one instance until ctx ends or the instance is gone.
+func (p *Pool) watch(ctx context.Context, in *instance) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { p.probeAll(ctx, in) })
+	wg.Go(func() { p.follow(ctx, in) })
+	select {
+	case <-ctx.Done():
+	case <-in.gone:
+		cancel()
+	}
+}
+
+// Serves reports whether the model's pool exists, with or without a member that
+// is ready, and the largest context that one of them reports (0: unknown).
 func (p *Pool) Serves(model string) (known bool, contextTokens int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	known = slices.Contains(p.opts.Pools, model)
 	for _, in := range p.inst {
 		if in.Model == model {
 			known = true
@@ -213,5 +270,5 @@ func (in *instance) reborn(epoch string) {
 	}
 	in.epoch = epoch
 	in.ledger, in.known, in.index = ledger{}, known{}, index{}
-	in.vitals.breaker, in.vitals.trial = control.Breaker{}, false
+	in.vitals.reborn()
 }

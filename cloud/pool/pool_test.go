@@ -151,6 +151,12 @@ func still(t *testing.T, members ...Member) *Pool {
 	return p
 }
 
+// later moves the pool's clock on.
+func later(p *Pool, d time.Duration) {
+	now := p.now
+	p.now = func() time.Duration { return now() + d }
+}
+
 func status(p *Pool, name string) Status {
 	for _, s := range p.Status() {
 		if s.Name == name {
@@ -221,7 +227,7 @@ func TestBreakerAndSlowStart(t *testing.T) {
 	if got := status(p, "a"); got.Ready || got.Breaker != "open" || got.Failures != 3 {
 		t.Fatalf("after three failures %+v", got)
 	}
-	p.start = p.start.Add(-2 * time.Second) // the pause is over
+	later(p, 2*time.Second) // the pause is over
 	if got := status(p, "a"); !got.Ready || got.Breaker != "half_open" {
 		t.Fatalf("after the pause %+v", got)
 	}
@@ -233,14 +239,14 @@ func TestBreakerAndSlowStart(t *testing.T) {
 	if got := status(p, "a"); got.Breaker != "open" {
 		t.Errorf("a trial without a verdict: %+v", got)
 	}
-	p.start = p.start.Add(-4 * time.Second)
+	later(p, 4*time.Second)
 	trial = leg()
 	trial.Good()
 	trial.Release()
 	if got := status(p, "a"); !got.Ready || got.Breaker != "closed" || got.Share > .5 {
 		t.Errorf("after a good trial %+v, want a slow start", got)
 	}
-	p.start = p.start.Add(-slowStart)
+	later(p, slowStart)
 	if got := status(p, "a"); got.Share != 1 {
 		t.Errorf("after the slow start %+v", got)
 	}
@@ -254,7 +260,7 @@ func TestTrialEndsWithItsProcess(t *testing.T) {
 	in.vitals.failed("500", false, p.now())
 	in.vitals.failed("500", false, p.now())
 	in.vitals.failed("500", false, p.now())
-	p.start = p.start.Add(-2 * time.Second) // the pause is over
+	later(p, 2*time.Second) // the pause is over
 	p.mu.Lock()
 	trial := p.openLocked("a", &chat, 1)
 	p.mu.Unlock()

@@ -27,6 +27,7 @@ const (
 // with nothing or with members of their own.
 type health struct {
 	Status      string          `json:"status"`
+	Name        string          `json:"name"`
 	Epoch       string          `json:"epoch"`
 	Role        route.Role      `json:"role"`
 	Model       string          `json:"model"`
@@ -43,7 +44,7 @@ type probeError struct {
 
 func (e *probeError) Error() string { return e.problem }
 
-func (p *Pool) watch(ctx context.Context, in *instance) {
+func (p *Pool) probeAll(ctx context.Context, in *instance) {
 	tick := time.NewTicker(p.opts.Interval)
 	defer tick.Stop()
 	for {
@@ -78,7 +79,12 @@ func (p *Pool) probe(ctx context.Context, in *instance) (health, error) {
 	if err != nil {
 		return health{}, &probeError{fmt.Sprintf("probe: %v", err), false}
 	}
-	return readHealth(resp.StatusCode, body, in.Served)
+	h, err := readHealth(resp.StatusCode, body, in.Served)
+	if err == nil && in.joined != nil && h.Name != in.Name {
+		// Its address has passed to another worker.
+		return h, &probeError{fmt.Sprintf("instance %.80q answers in its place", h.Name), true}
+	}
+	return h, err
 }
 
 // readHealth reads a health answer of any engine.

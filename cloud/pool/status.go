@@ -27,7 +27,18 @@ type Status struct {
 	Last     *Failure       `json:"last_failure,omitempty"`
 	Keys     int            `json:"prefix_keys" doc:"of 64 bytes of prompt each, reported or guessed"`
 	Report   *Report        `json:"report,omitempty" doc:"absent for an engine without a stream of state"`
+	URL      string         `json:"url"`
+	From     string         `json:"from" enum:"static,joined" doc:"the configuration, or its own registration"`
+	Leaving  bool           `json:"leaving,omitempty" doc:"no member any more: it has streams to end"`
+	// HeartbeatMs is for instances that joined.
+	HeartbeatMs *int64 `json:"heartbeat_age_ms,omitempty" doc:"since the registry last heard of an instance that joined"`
 }
+
+// Values of Status.From.
+const (
+	FromStatic = "static"
+	FromJoined = "joined"
+)
 
 // Failure is the newest failure of a request at an instance.
 type Failure struct {
@@ -54,22 +65,36 @@ func (p *Pool) Status() []Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
-	out := make([]Status, 0, len(p.inst))
+	out := make([]Status, 0, len(p.inst)+len(p.leaving))
 	for i, v := range p.observeLocked() {
-		in := p.inst[i]
-		s := Status{Name: in.Name, Opaque: in.opaque, Model: in.Model, Role: in.role, Epoch: in.epoch, Ready: v.Ready,
-			Suspect: v.Suspect, Share: v.Weight, Problem: in.vitals.problem, Context: in.context, MaxSeqs: in.maxSeqs,
-			AgeMs: -1, InFlight: in.ledger.total, Breaker: in.vitals.breakerState(now), Failures: in.vitals.failures,
-			Keys: len(in.index.keys), Report: in.known.report(now)}
-		if in.vitals.last != "" {
-			s.Last = &Failure{in.vitals.last, age(in.vitals.lastAt, now)}
-		}
-		if in.seen > 0 {
-			s.AgeMs = age(in.seen, now)
-		}
+		s := p.inst[i].status(now)
+		s.Ready, s.Suspect, s.Share = v.Ready, v.Suspect, v.Weight
+		out = append(out, s)
+	}
+	for _, in := range p.leaving {
+		s := in.status(now)
+		s.Leaving, s.Problem = true, "has left the pool"
 		out = append(out, s)
 	}
 	return out
+}
+
+// status is the instance without what depends on the others.
+func (in *instance) status(now time.Duration) Status {
+	s := Status{Name: in.Name, Opaque: in.opaque, Model: in.Model, Role: in.role, Epoch: in.epoch, Problem: in.vitals.problem,
+		Context: in.context, MaxSeqs: in.maxSeqs, AgeMs: -1, InFlight: in.ledger.total, Breaker: in.vitals.breakerState(now),
+		Failures: in.vitals.failures, Keys: len(in.index.keys), Report: in.known.report(now), URL: in.URL, From: FromStatic}
+	if in.vitals.last != "" {
+		s.Last = &Failure{in.vitals.last, age(in.vitals.lastAt, now)}
+	}
+	if in.seen > 0 {
+		s.AgeMs = age(in.seen, now)
+	}
+	if in.joined != nil {
+		ms := age(in.joined.heard, now)
+		s.From, s.HeartbeatMs = FromJoined, &ms
+	}
+	return s
 }
 
 func (k *known) report(now time.Duration) *Report {

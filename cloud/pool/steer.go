@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,13 +32,14 @@ func (p *Pool) steer(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		p.bury()
 		var wg sync.WaitGroup
-		for instance, legs := range p.leaving() {
-			wg.Go(func() { p.giveAway(ctx, instance, legs) })
+		for in, legs := range p.toMove() {
+			wg.Go(func() { p.giveAway(ctx, in, legs) })
 		}
 		if p.opts.Roles != nil {
-			for _, d := range p.reroles(*p.opts.Roles) {
-				wg.Go(func() { p.rerole(ctx, d) })
+			for in, d := range p.reroles(*p.opts.Roles) {
+				wg.Go(func() { p.rerole(ctx, in, d) })
 			}
 		}
 		wg.Wait()
@@ -46,11 +48,11 @@ func (p *Pool) steer(ctx context.Context) {
 
 // giveAway orders one instance to give away the streams of legs. Those that it
 // did not take an order for are asked for again at the next look.
-func (p *Pool) giveAway(ctx context.Context, instance string, legs []*entry) {
+func (p *Pool) giveAway(ctx context.Context, in *instance, legs []*entry) {
 	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
 	defer cancel()
 	for _, e := range legs {
-		if !p.order(ctx, instance, "migrate", map[string]string{"operation": e.operation}) {
+		if !p.order(ctx, in, "migrate", map[string]string{"operation": e.operation}) {
 			p.mu.Lock()
 			e.asked = false
 			p.mu.Unlock()
@@ -60,38 +62,38 @@ func (p *Pool) giveAway(ctx context.Context, instance string, legs []*entry) {
 
 // rerole orders a change of role. A refusal, too, is left alone for the dwell
 // time.
-func (p *Pool) rerole(ctx context.Context, d roles.Decision) {
+func (p *Pool) rerole(ctx context.Context, in *instance, d roles.Decision) {
 	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
 	defer cancel()
-	taken := p.order(ctx, d.ID, "role", map[string]route.Role{"role": d.Role})
-	p.reroled(d.ID)
+	taken := p.order(ctx, in, "role", map[string]route.Role{"role": d.Role})
+	p.reroled(in)
 	p.opts.Log.Info("role change ordered", "instance", d.ID, "to", d.Role, "taken", taken, "reason", d.Reason, "prefill", d.Prefill, "decode", d.Decode)
 }
 
 // order sends an order and reports whether it was taken.
-func (p *Pool) order(ctx context.Context, instance, verb string, in any) bool {
+func (p *Pool) order(ctx context.Context, in *instance, verb string, body any) bool {
 	var out struct{}
-	err := p.Call(ctx, instance, http.MethodPost, "/instance/v1/"+verb, in, &out)
+	err := p.call(ctx, in, http.MethodPost, "/instance/v1/"+verb, body, &out)
 	if err != nil {
-		p.opts.Log.Debug("order not taken", "instance", instance, "order", verb, "error", err)
+		p.opts.Log.Debug("order not taken", "instance", in.Name, "order", verb, "error", err)
 	}
 	return err == nil
 }
 
-// leaving lists this gateway's streams at instances that drain, by instance, as
+// toMove lists this gateway's streams at instances that drain, by instance, as
 // long as another instance can take them. It marks them as asked to leave.
-func (p *Pool) leaving() map[string][]*entry {
+func (p *Pool) toMove() map[*instance][]*entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := map[string][]*entry{}
-	for _, in := range p.inst {
+	out := map[*instance][]*entry{}
+	for _, in := range slices.Concat(p.inst, p.leaving) {
 		if !in.known.draining || !p.replaceableLocked(in) {
 			continue
 		}
 		for _, e := range in.ledger.legs {
 			if e.movable && !e.asked && in.known.decoding[e.operation] {
 				e.asked = true
-				out[in.Name] = append(out[in.Name], e)
+				out[in] = append(out[in], e)
 			}
 		}
 	}
@@ -101,7 +103,7 @@ func (p *Pool) leaving() map[string][]*entry {
 // replaceableLocked reports whether another instance can continue in's streams.
 func (p *Pool) replaceableLocked(in *instance) bool {
 	for i, v := range p.observeLocked() {
-		if p.inst[i] != in && v.Model == in.Model && v.Ready && !v.Suspect && v.Resumes && v.Role != route.Prefill {
+		if p.inst[i] != in && v.Model == in.Model && v.Ready && !v.Suspect && v.RestsUntil <= p.now() && v.Resumes && v.Role != route.Prefill {
 			return true
 		}
 	}
@@ -109,7 +111,7 @@ func (p *Pool) replaceableLocked(in *instance) bool {
 }
 
 // reroles asks the controller about each pool.
-func (p *Pool) reroles(params roles.Params) []roles.Decision {
+func (p *Pool) reroles(params roles.Params) map[*instance]roles.Decision {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pools := map[string]*roles.Observation{}
@@ -128,19 +130,19 @@ func (p *Pool) reroles(params roles.Params) []roles.Decision {
 		}
 		o.Inst = append(o.Inst, one)
 	}
-	var out []roles.Decision
+	out := map[*instance]roles.Decision{}
 	for _, o := range pools {
 		if d := params.Decide(o); d.ID != "" {
-			out = append(out, d)
+			out[p.find(d.ID)] = d
 		}
 	}
 	return out
 }
 
-func (p *Pool) reroled(name string) {
+func (p *Pool) reroled(in *instance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.find(name).changed = p.now()
+	in.changed = p.now()
 }
 
 func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }

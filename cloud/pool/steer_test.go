@@ -36,19 +36,19 @@ func TestRolesFollowTheLoad(t *testing.T) {
 	tell("p1", "prefill", state.Load{Running: 2}, nil)
 	tell("p2", "prefill", state.Load{}, nil)
 	tell("d1", "decode", state.Load{Running: 9, StepMS: 80}, nil)
-	got := p.reroles(roles.Params{})
-	if len(got) != 1 || got[0].ID != "p2" || got[0].Role != route.Decode || got[0].Reason != roles.ReasonDecode {
+	p2 := p.find("p2")
+	if got := p.reroles(roles.Params{}); len(got) != 1 || got[p2].Role != route.Decode || got[p2].Reason != roles.ReasonDecode {
 		t.Fatalf("%+v, want the idle p2 to decode", got)
 	}
-	p.reroled("p2")
+	p.reroled(p2)
 	if got := p.reroles(roles.Params{}); len(got) != 0 {
 		t.Errorf("a second change at once: %+v", got)
 	}
-	p.start = p.start.Add(-time.Minute)
+	later(p, time.Minute)
 	tell("d1", "decode", state.Load{Running: 1, StepMS: 5}, nil)
 	tell("p2", "decode", state.Load{}, nil)
 	tell("p1", "prefill", state.Load{PrefillTokensWaiting: 5000}, &cost.Model{Pieces: []cost.Piece{{PerPrefill: 1}}})
-	if got := p.reroles(roles.Params{}); len(got) != 1 || got[0].ID != "p2" || got[0].Role != route.Prefill {
+	if got := p.reroles(roles.Params{}); len(got) != 1 || got[p2].Role != route.Prefill {
 		t.Errorf("%+v, want the idle p2 to prefill", got)
 	}
 }
@@ -58,11 +58,11 @@ func TestOrders(t *testing.T) {
 	_, url := stateful(t, fake.Options{})
 	p := start(t, Member{Name: "a", URL: url, Model: "m"})
 	await(t, "heard of it", func() bool { return status(p, "a").Report != nil })
-	if !p.order(t.Context(), "a", "role", map[string]string{"role": "decode"}) {
+	if !p.order(t.Context(), p.find("a"), "role", map[string]string{"role": "decode"}) {
 		t.Error("the order was not taken")
 	}
 	await(t, "the role changed", func() bool { return status(p, "a").Role == route.Decode })
-	if p.order(t.Context(), "a", "dance", map[string]string{}) {
+	if p.order(t.Context(), p.find("a"), "dance", map[string]string{}) {
 		t.Error("an unknown order was taken")
 	}
 }
@@ -122,7 +122,7 @@ func TestRefusedRole(t *testing.T) {
 	p.opts.Client = &http.Client{Transport: engineFunc(func(*http.Request) (int, io.Reader) {
 		return http.StatusConflict, strings.NewReader("{}")
 	})}
-	p.rerole(t.Context(), roles.Decision{ID: "a", Role: route.Decode})
+	p.rerole(t.Context(), p.inst[0], roles.Decision{ID: "a", Role: route.Decode})
 	if p.inst[0].changed == 0 {
 		t.Error("the dwell time has not begun")
 	}

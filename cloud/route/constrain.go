@@ -35,6 +35,14 @@ func isReady(_ *Observation, in *InstanceView) Reason {
 	return ""
 }
 
+// isRested refuses an instance that has asked to be left alone for a while.
+func isRested(o *Observation, in *InstanceView) Reason {
+	if in.RestsUntil > o.Now {
+		return OutBusy
+	}
+	return ""
+}
+
 // contextFits refuses only what cannot fit in any tokenizer of today: no
 // vocabulary has tokens of more than 128 bytes on average text.
 func contextFits(o *Observation, in *InstanceView) Reason {
@@ -59,9 +67,9 @@ func canDecode(_ *Observation, in *InstanceView) Reason {
 	return ""
 }
 
-func notFailed(failed []string) constraint {
+func notFailed(failed []Process) constraint {
 	return func(_ *Observation, in *InstanceView) Reason {
-		if slices.Contains(failed, in.ID) {
+		if slices.Contains(failed, in.process()) {
 			return OutFailed
 		}
 		return ""

@@ -1,5 +1,7 @@
 package route
 
+import "time"
+
 // Action is what a decision asks for: Send or Reject.
 type Action interface{ isAction() }
 
@@ -15,6 +17,9 @@ type Send struct {
 // Reject says that no instance can take the request.
 type Reject struct {
 	Cause Reason
+	// After is when one of those that could take it wants to be asked again; 0
+	// where none has said so.
+	After time.Duration
 }
 
 func (Send) isAction()   {}
@@ -35,6 +40,7 @@ const (
 	ReasonNoInstance      Reason = "no_instance"       // none serves the model
 	ReasonNoneReady       Reason = "none_ready"        // some do, none is ready
 	ReasonAllFailed       Reason = "all_failed"        // each ready one failed this request
+	ReasonAllBusy         Reason = "all_busy"          // each ready one has asked for a pause
 	ReasonTooLong         Reason = "too_long"
 
 	OutModel    Reason = "model_mismatch"
@@ -45,6 +51,7 @@ const (
 	OutKV       Reason = "kv_incompatible"
 	OutResume   Reason = "cannot_resume"
 	OutSuspect  Reason = "suspect"
+	OutBusy     Reason = "busy"             // asked for a pause
 	OutCold     Reason = "prefix_elsewhere" // the affinity gate keeps to instances that hold the prefix
 	OutFull     Reason = "kv_full"          // others have room
 

@@ -25,28 +25,28 @@ func (LeastInFlight) Decide(o *Observation) Decision {
 	d := Decision{Policy: policyLeastInFlight, Scores: make([]Score, 0, len(o.Inst))}
 	decode, only := pick(o, &d, StageDecode, decodeHard(o)...)
 	if decode == nil {
-		d.Action = Reject{whyNone(d.Scores)}
+		d.Action = reject(o, d.Scores)
 		return d
 	}
 	d.Reasons = append(d.Reasons, why(only))
 	if o.Req.Moved || decode.Role == Mixed {
 		return whole(d, decode, ReasonWhole)
 	}
-	if h := o.Req.Handoff; h != "" && handoffFits(o, h, decode) {
+	if h := o.Req.Handoff; h.ID != "" && handoffFits(o, h, decode) {
 		return reused(d, h, decode)
 	}
 	prefill, _ := pick(o, &d, StagePrefill, prefillHard(o, decode)...)
 	return split(d, prefill, decode)
 }
 
-// decodeHard and prefillHard are what each stage asks of an instance. A
+// decodeHard and prefillHard are what each stage asks of an instance now. A
 // suspect prefills nothing, because the decode instance can do it.
 func decodeHard(o *Observation) []constraint {
-	return []constraint{servesModel, canDecode, notFailed(o.Req.FailedDecode), isReady, canResume, contextFits}
+	return []constraint{servesModel, canDecode, notFailed(o.Req.FailedDecode), isReady, isRested, canResume, contextFits}
 }
 
 func prefillHard(o *Observation, decode *InstanceView) []constraint {
-	return []constraint{servesModel, canPrefill, notFailed(o.Req.FailedPrefill), isReady, notSuspect, canResume, contextFits, sharesKV(decode)}
+	return []constraint{servesModel, canPrefill, notFailed(o.Req.FailedPrefill), isReady, isRested, notSuspect, canResume, contextFits, sharesKV(decode)}
 }
 
 // split sends the prompt to prefill and the answer to decode; without a
@@ -61,9 +61,9 @@ func split(d Decision, prefill, decode *InstanceView) Decision {
 	return d
 }
 
-func reused(d Decision, handoff string, decode *InstanceView) Decision {
+func reused(d Decision, handoff Process, decode *InstanceView) Decision {
 	d.Reasons = append(d.Reasons, ReasonSplit, ReasonHandoffReused)
-	d.Action = Send{Prefill: handoff, Decode: decode.ID, Reuse: true}
+	d.Action = Send{Prefill: handoff.ID, Decode: decode.ID, Reuse: true}
 	return d
 }
 
@@ -80,11 +80,11 @@ func why(only bool) Reason {
 	return ReasonLeastInFlight
 }
 
-// handoffFits reports whether the prefill instance that holds the hand-off is
-// still there and writes what decode reads.
-func handoffFits(o *Observation, holder string, decode *InstanceView) bool {
+// handoffFits reports whether the process that holds the hand-off is still there
+// and writes what decode reads.
+func handoffFits(o *Observation, holder Process, decode *InstanceView) bool {
 	for i := range o.Inst {
-		if in := &o.Inst[i]; in.ID == holder {
+		if in := &o.Inst[i]; in.process() == holder {
 			return in.Ready && sharesKV(decode)(o, in) == ""
 		}
 	}
@@ -142,6 +142,24 @@ func less(stage Stage, a, b *InstanceView) bool {
 // take: without slow start the legs under way.
 func legs(in *InstanceView) float64 { return float64(in.InFlight.Requests+1)/in.weight() - 1 }
 
+// reject explains an empty stage, and says when to ask again.
+func reject(o *Observation, scores []Score) Reject {
+	r := Reject{Cause: whyNone(scores)}
+	lasting := []constraint{servesModel, canDecode, isReady, canResume, contextFits}
+	found := false
+	for i := range o.Inst {
+		in := &o.Inst[i]
+		if firstViolation(o, in, lasting) != "" {
+			continue
+		}
+		left := max(in.RestsUntil-o.Now, 0)
+		if !found || left < r.After {
+			r.After, found = left, true
+		}
+	}
+	return r
+}
+
 // whyNone names the cause of an empty stage: the mildest exclusion wins,
 // because it is the one that was closest to a yes.
 func whyNone(scores []Score) Reason {
@@ -150,8 +168,12 @@ func whyNone(scores []Score) Reason {
 		switch s.Out {
 		case OutFailed:
 			return ReasonAllFailed
+		case OutBusy:
+			cause = ReasonAllBusy
 		case OutContext:
-			cause = ReasonTooLong
+			if cause != ReasonAllBusy {
+				cause = ReasonTooLong
+			}
 		case OutNotReady:
 			if cause == ReasonNoInstance {
 				cause = ReasonNoneReady

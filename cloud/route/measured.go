@@ -57,7 +57,7 @@ func (m Measured) Decide(o *Observation) Decision {
 	d := Decision{Policy: policyMeasured, Scores: make([]Score, 0, len(o.Inst))}
 	decode, only := m.decode(o, &d)
 	if decode == nil {
-		d.Action = Reject{whyNone(d.Scores)}
+		d.Action = reject(o, d.Scores)
 		return d
 	}
 	if only {
@@ -66,7 +66,7 @@ func (m Measured) Decide(o *Observation) Decision {
 	if o.Req.Moved || decode.Role == Mixed {
 		return whole(d, decode, ReasonWhole)
 	}
-	if h := o.Req.Handoff; h != "" && handoffFits(o, h, decode) {
+	if h := o.Req.Handoff; h.ID != "" && handoffFits(o, h, decode) {
 		return reused(d, h, decode)
 	}
 	prefill := m.prefill(o, &d, decode)

@@ -111,9 +111,9 @@ func TestMeasuredProperties(t *testing.T) {
 			return
 		}
 		for _, in := range o.Inst {
-			out := !in.Ready || in.Model != "m"
-			if in.ID == send.Decode && (out || in.Role == Prefill || slices.Contains(o.Req.FailedDecode, in.ID)) ||
-				in.ID == send.Prefill && (out || in.Role != Prefill || in.Suspect || slices.Contains(o.Req.FailedPrefill, in.ID)) {
+			down := !in.Ready || in.Model != "m"
+			if in.ID == send.Decode && (down || in.Role == Prefill || out(o, in, o.Req.FailedDecode)) ||
+				in.ID == send.Prefill && (down || in.Role != Prefill || in.Suspect || out(o, in, o.Req.FailedPrefill)) {
 				t.Fatalf("%+v breaks a constraint at %+v", send, in)
 			}
 		}

@@ -47,12 +47,12 @@ type RequestView struct {
 	// MaxTokens bounds the answer in tokens; 0 is unknown.
 	MaxTokens int
 	Session   string
-	// Handoff is the prefill instance that already holds the request's KV for
-	// an unread hand-off, or "".
-	Handoff string
-	// FailedPrefill and FailedDecode are the instances that failed this
-	// request at that stage. A whole request counts as decode.
-	FailedPrefill, FailedDecode []string
+	// Handoff is the prefill process that already holds the request's KV for an
+	// unread hand-off, or zero.
+	Handoff Process
+	// FailedPrefill and FailedDecode are the processes that failed this request
+	// at that stage, or that it has just left. A whole request counts as decode.
+	FailedPrefill, FailedDecode []Process
 	// Resume says that the client has seen the answer's beginning: only an
 	// instance that can go on with it will do.
 	Resume bool
@@ -61,6 +61,13 @@ type RequestView struct {
 	Moved bool
 	// TPOT is the time per output token that is wanted; 0 is the policy's default.
 	TPOT time.Duration
+}
+
+// Process is one life of an instance. The next one under its name has failed
+// nobody and holds nothing.
+type Process struct {
+	ID    string
+	Epoch string // "" where the engine has none
 }
 
 // InstanceView is one instance as its observer last knew it.
@@ -81,6 +88,9 @@ type InstanceView struct {
 	InFlight InFlight
 	// Suspect asks to leave the instance alone while another can do the work.
 	Suspect bool
+	// RestsUntil is until when it has asked for no new work (Retry-After), on
+	// Observation.Now's clock.
+	RestsUntil time.Duration
 	// Weight is the share of a fair load that the instance should take, while it
 	// comes back from a failure (slow start); 0 counts as 1.
 	Weight float64
@@ -114,6 +124,9 @@ type Cost interface {
 	// with pairs tokens before them over all.
 	StepMs(decodes, prefill, context, pairs int) float64
 }
+
+// process is which life of the instance is seen.
+func (in *InstanceView) process() Process { return Process{in.ID, in.Epoch} }
 
 // weight is Weight with its default.
 func (in *InstanceView) weight() float64 {

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -36,30 +37,45 @@ func TestDecide(t *testing.T) {
 			want: Send{Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonWhole}},
 		{name: "no prefill left", inst: []InstanceView{inst("d", Decode, 0), down(inst("p", Prefill, 0))},
 			want: Send{Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonPrefillAtDecode}, fallback: true},
-		{name: "prefill failed before", req: RequestView{FailedPrefill: []string{"p1"}},
+		{name: "prefill failed before", req: RequestView{FailedPrefill: []Process{{"p1", "e"}}},
 			inst: []InstanceView{inst("d", Decode, 0), inst("p1", Prefill, 0), inst("p2", Prefill, 7)},
 			want: Send{Prefill: "p2", Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonSplit}},
-		{name: "handoff kept", req: RequestView{FailedDecode: []string{"d1"}, Handoff: "p"},
+		{name: "handoff kept", req: RequestView{FailedDecode: []Process{{"d1", "e"}}, Handoff: Process{"p", "e"}},
 			inst:    []InstanceView{inst("d1", Decode, 0), inst("d2", Decode, 7), inst("p", Prefill, 7), inst("p2", Prefill, 0)},
 			want:    Send{Prefill: "p", Decode: "d2", Reuse: true},
 			reasons: []Reason{ReasonOnly, ReasonSplit, ReasonHandoffReused}},
-		{name: "handoff of a dead instance is not reused", req: RequestView{Handoff: "p"},
+		{name: "handoff of a dead instance is not reused", req: RequestView{Handoff: Process{"p", "e"}},
 			inst: []InstanceView{inst("d", Decode, 0), down(inst("p", Prefill, 0)), inst("p2", Prefill, 0)},
 			want: Send{Prefill: "p2", Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonSplit}},
 		{name: "KV formats differ",
 			inst: []InstanceView{kv(inst("d", Decode, 0), "a"), kv(inst("p", Prefill, 0), "b")},
 			want: Send{Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonPrefillAtDecode}, fallback: true},
 		{name: "unknown model", req: RequestView{Model: "other"}, inst: []InstanceView{inst("d", Decode, 0)},
-			want: Reject{ReasonNoInstance}},
+			want: Reject{Cause: ReasonNoInstance}},
 		{name: "none ready", inst: []InstanceView{down(inst("d", Decode, 0)), inst("p", Prefill, 0)},
-			want: Reject{ReasonNoneReady}},
-		{name: "all failed", req: RequestView{FailedDecode: []string{"d"}}, inst: []InstanceView{inst("d", Decode, 0)},
-			want: Reject{ReasonAllFailed}},
-		{name: "one failed and was taken out", req: RequestView{FailedDecode: []string{"d"}},
-			inst: []InstanceView{down(inst("d", Decode, 0)), down(inst("e", Decode, 0))}, want: Reject{ReasonAllFailed}},
-		{name: "prefill alone never decodes", inst: []InstanceView{inst("p", Prefill, 0)}, want: Reject{ReasonNoInstance}},
+			want: Reject{Cause: ReasonNoneReady}},
+		{name: "all failed", req: RequestView{FailedDecode: []Process{{"d", "e"}}}, inst: []InstanceView{inst("d", Decode, 0)},
+			want: Reject{Cause: ReasonAllFailed}},
+		{name: "one failed and was taken out", req: RequestView{FailedDecode: []Process{{"d", "e"}}},
+			inst: []InstanceView{down(inst("d", Decode, 0)), down(inst("e", Decode, 0))}, want: Reject{Cause: ReasonAllFailed}},
+		{name: "another process has failed nobody", req: RequestView{FailedDecode: []Process{{"d", "old"}}},
+			inst: []InstanceView{{ID: "d", Epoch: "new", Role: Mixed, Model: "m", Ready: true}},
+			want: Send{Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonWhole}},
+		{name: "handoff of the process before is not reused", req: RequestView{Handoff: Process{"p", "old"}},
+			inst: []InstanceView{inst("d", Decode, 0), {ID: "p", Epoch: "new", Role: Prefill, Model: "m", Ready: true}},
+			want: Send{Prefill: "p", Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonSplit}},
+		{name: "one rests", inst: []InstanceView{inst("d1", Decode, 9), rests(inst("d2", Decode, 0), time.Second)},
+			want: Send{Decode: "d1"}, reasons: []Reason{ReasonOnly, ReasonPrefillAtDecode}, fallback: true},
+		{name: "all rest", inst: []InstanceView{rests(inst("d1", Decode, 0), 3*time.Second), rests(inst("d2", Decode, 0), 2*time.Second)},
+			want: Reject{ReasonAllBusy, 2 * time.Second}},
+		{name: "one failed, the other rests", req: RequestView{FailedDecode: []Process{{"d1", "e"}}},
+			inst: []InstanceView{rests(inst("d1", Decode, 0), 9*time.Second), rests(inst("d2", Decode, 0), 2*time.Second)},
+			want: Reject{ReasonAllFailed, 2 * time.Second}},
+		{name: "prefill rests", inst: []InstanceView{inst("d", Decode, 0), rests(inst("p", Prefill, 0), time.Second)},
+			want: Send{Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonPrefillAtDecode}, fallback: true},
+		{name: "prefill alone never decodes", inst: []InstanceView{inst("p", Prefill, 0)}, want: Reject{Cause: ReasonNoInstance}},
 		{name: "hopeless prompt", req: RequestView{PromptBytes: 10 << 20},
-			inst: []InstanceView{{ID: "d", Role: Decode, Model: "m", Ready: true, Context: 2048}}, want: Reject{ReasonTooLong}},
+			inst: []InstanceView{{ID: "d", Role: Decode, Model: "m", Ready: true, Context: 2048}}, want: Reject{Cause: ReasonTooLong}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -72,6 +88,17 @@ func TestDecide(t *testing.T) {
 			}
 		})
 	}
+}
+
+// rests is in, left alone for d from the observation's beginning.
+func rests(in InstanceView, d time.Duration) InstanceView {
+	in.RestsUntil = d
+	return in
+}
+
+// out reports whether an instance may not be asked.
+func out(o *Observation, in InstanceView, failed []Process) bool {
+	return slices.Contains(failed, in.process()) || in.RestsUntil > o.Now
 }
 
 // TestTiesAreShared checks that equals share the work over many seeds.
@@ -108,24 +135,24 @@ func TestDecideProperties(t *testing.T) {
 		send, ok := d.Action.(Send)
 		if !ok {
 			for _, in := range o.Inst {
-				if in.Ready && in.Model == "m" && in.Role != Prefill && !slices.Contains(o.Req.FailedDecode, in.ID) {
+				if in.Ready && in.Model == "m" && in.Role != Prefill && !out(o, in, o.Req.FailedDecode) {
 					t.Fatalf("rejected %+v although %s could serve", d, in.ID)
 				}
 			}
 			return
 		}
 		dec := views[send.Decode]
-		if !dec.Ready || dec.Model != "m" || dec.Role == Prefill || slices.Contains(o.Req.FailedDecode, dec.ID) {
+		if !dec.Ready || dec.Model != "m" || dec.Role == Prefill || out(o, *dec, o.Req.FailedDecode) {
 			t.Fatalf("decode at %+v violates a constraint", dec)
 		}
 		if send.Prefill != "" {
 			p := views[send.Prefill]
-			if !p.Ready || p.Role != Prefill || slices.Contains(o.Req.FailedPrefill, p.ID) || sharesKV(dec)(o, p) != "" {
+			if !p.Ready || p.Role != Prefill || out(o, *p, o.Req.FailedPrefill) || sharesKV(dec)(o, p) != "" {
 				t.Fatalf("prefill at %+v violates a constraint", p)
 			}
 		}
 		for _, in := range o.Inst {
-			if in.Ready && in.Model == "m" && in.Role != Prefill && !slices.Contains(o.Req.FailedDecode, in.ID) &&
+			if in.Ready && in.Model == "m" && in.Role != Prefill && !out(o, in, o.Req.FailedDecode) &&
 				in.InFlight.Requests < dec.InFlight.Requests {
 				t.Fatalf("%s has fewer legs than the chosen %s", in.ID, dec.ID)
 			}
@@ -140,10 +167,12 @@ func drawObservation(t *rapid.T) *Observation {
 			rapid.IntRange(0, 3).Draw(t, "legs"))
 		in.Ready = rapid.IntRange(0, 3).Draw(t, "ready") > 0
 		in.KVFormat = rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "kv")
+		in.Epoch = rapid.SampledFrom([]string{"", "e1", "e2"}).Draw(t, "epoch")
+		in.RestsUntil = time.Duration(rapid.IntRange(0, 1).Draw(t, "rests")) * time.Hour
 		if rapid.Bool().Draw(t, "failed") {
-			o.Req.FailedDecode = append(o.Req.FailedDecode, in.ID)
+			o.Req.FailedDecode = append(o.Req.FailedDecode, in.process())
 			if rapid.Bool().Draw(t, "both") {
-				o.Req.FailedPrefill = append(o.Req.FailedPrefill, in.ID)
+				o.Req.FailedPrefill = append(o.Req.FailedPrefill, in.process())
 			}
 		}
 		o.Inst = append(o.Inst, in)

@@ -158,6 +158,22 @@ func SetRetryAfter(h http.Header, d time.Duration) {
 	h.Set("Retry-After-Ms", strconv.FormatInt(int64(math.Ceil(float64(d)/1e6)), 10))
 }
 
+// RetryAfter reads what SetRetryAfter sets, or Retry-After as a date: how long
+// to wait from now on, 0 where nothing legible is said.
+func RetryAfter(h http.Header, now time.Time) time.Duration {
+	if ms, err := strconv.ParseInt(h.Get("Retry-After-Ms"), 10, 32); err == nil {
+		return time.Duration(max(ms, 0)) * time.Millisecond
+	}
+	text := h.Get("Retry-After")
+	if s, err := strconv.ParseInt(text, 10, 32); err == nil {
+		return time.Duration(max(s, 0)) * time.Second
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(at.Sub(now), 0)
+	}
+	return 0
+}
+
 // ParseError reads an upstream's error body in any of the forms seen in the
 // wild: nested, flat, text or HTML; code as string, number or null. status is
 // the response's status. It never fails: an unreadable body becomes a generic
