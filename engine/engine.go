@@ -51,7 +51,9 @@ type Info struct {
 	KVBytesPerToken int
 	// SharedKV says that every sequence's attention runs over what all sequences
 	// hold: idle ones cost time.
-	SharedKV    bool
+	SharedKV bool
+	// KVWhole says that a sequence's KV is exported in one part only.
+	KVWhole     bool
 	Params      int64
 	BOS         Token // put before every prompt; -1 when the model wants none
 	EOS         Token // -1 when the model has none
@@ -91,12 +93,13 @@ type Runner interface {
 	Copy(dst, src Seq, n int) error
 	// Forget drops the tokens of s from position n on; n = 0 empties it.
 	Forget(s Seq, n int) error
-	// ExportKV appends the KV of s to dst and returns it.
-	ExportKV(dst []byte, s Seq) ([]byte, error)
-	// ImportKV fills the empty sequence s from bytes of ExportKV and returns
-	// how many tokens it holds then. It never trusts data: damaged bytes give
-	// ErrKVFormat.
-	ImportKV(s Seq, data []byte) (int, error)
+	// ExportKV appends the KV of s from position from on to dst and returns it.
+	// Where Info().KVWhole, from must be 0.
+	ExportKV(dst []byte, s Seq, from int) ([]byte, error)
+	// ImportKV fills the empty sequence s from parts that ExportKV made, in order
+	// and without gaps from position 0 on, and returns how many tokens it holds
+	// then. It never trusts them: damaged bytes give ErrKVFormat.
+	ImportKV(s Seq, parts ...[]byte) (int, error)
 	// Close frees the model. No method may be called afterwards.
 	Close() error
 }

@@ -47,6 +47,7 @@ func (s Suite) Run(t *testing.T) {
 		{"kv moves bit for bit", Suite.testKVMoves},
 		{"kv between runners", Suite.testKVBetweenRunners},
 		{"kv of nothing", Suite.testKVOfNothing},
+		{"kv in parts", Suite.testKVParts},
 		{"kv damaged", Suite.testKVDamaged},
 		{"kv refuses", Suite.testKVRefuses},
 		{"kv full", Suite.testKVFull},

@@ -50,7 +50,7 @@ func (s Suite) testCopyIndependent(t *testing.T) {
 	all, other := tokens(t, r, 12, 1), tokens(t, r, 10, 2)
 	want := Last(t, r, 0, 0, all)
 	Step(t, r, engine.Span{Seq: 1, Tokens: other})
-	kv, err := r.ExportKV(nil, 1)
+	kv, err := r.ExportKV(nil, 1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func (s Suite) testCopyIndependent(t *testing.T) {
 	if _, err := r.ImportKV(0, kv); err != nil {
 		t.Fatal(err)
 	}
-	copied, err := r.ExportKV(nil, 2) // before any step
+	copied, err := r.ExportKV(nil, 2, 0) // before any step
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func (s Suite) testKVMoves(t *testing.T) {
 	Step(t, r, engine.Span{Seq: 1, Tokens: tokens(t, r, 20, 2)}) // a neighbour
 	Step(t, r, engine.Span{Seq: 0, Tokens: tokens(t, r, 17, 1)})
 	prefix := []byte("prefix")
-	out, err := r.ExportKV(prefix, 0)
+	out, err := r.ExportKV(prefix, 0, 0)
 	if err != nil || string(out[:len(prefix)]) != "prefix" {
 		t.Fatalf("export does not append: %v", err)
 	}
@@ -111,23 +111,55 @@ func (s Suite) testKVMoves(t *testing.T) {
 func (s Suite) testKVBetweenRunners(t *testing.T) {
 	a, b := s.Open(t, Limits{MaxSeqs: 2}), s.Open(t, Limits{MaxSeqs: 4})
 	Step(t, a, engine.Span{Seq: 1, Tokens: tokens(t, a, 33, 1)})
-	kv, err := a.ExportKV(nil, 1)
+	kv, err := a.ExportKV(nil, 1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n, err := b.ImportKV(2, kv); n != 33 || err != nil {
 		t.Fatalf("import: %d, %v", n, err)
 	}
-	again, err := b.ExportKV(nil, 2)
+	again, err := b.ExportKV(nil, 2, 0)
 	if err != nil || len(again) != len(kv) {
 		t.Errorf("exported %d bytes again, %v; want %d", len(again), err, len(kv))
 	}
 	s.mustEqual(t, "continuation", Last(t, b, 2, 33, []engine.Token{7}), Last(t, a, 1, 33, []engine.Token{7}))
 }
 
+// testKVParts moves a sequence part by part, as it grows.
+func (s Suite) testKVParts(t *testing.T) {
+	r := s.Open(t, Limits{MaxSeqs: 3})
+	if r.Info().KVWhole {
+		t.Skip("this model's KV is exported whole")
+	}
+	all := tokens(t, r, 20, 1)
+	var parts [][]byte
+	for _, to := range [][2]int{{0, 9}, {9, 14}, {14, 20}} {
+		Step(t, r, engine.Span{Seq: 0, Pos: to[0], Tokens: all[to[0]:to[1]]}, engine.Span{Seq: 1, Pos: to[0], Tokens: all[:to[1]-to[0]]})
+		kv, err := r.ExportKV(nil, 0, to[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts = append(parts, kv)
+	}
+	for name, bad := range map[string][][]byte{"a gap": {parts[0], parts[2]}, "no beginning": parts[1:], "out of order": {parts[0], parts[2], parts[1]}, "twice": {parts[0], parts[0]}} {
+		if n, err := r.ImportKV(2, bad...); !errors.Is(err, engine.ErrKVFormat) || n != 0 {
+			t.Errorf("%s: %d, %v", name, n, err)
+		}
+	}
+	for _, from := range []int{-1, 21} {
+		if _, err := r.ExportKV(nil, 0, from); err == nil {
+			t.Errorf("export from %d: no error", from)
+		}
+	}
+	if n, err := r.ImportKV(2, parts...); n != 20 || err != nil {
+		t.Fatalf("import: %d, %v", n, err)
+	}
+	s.mustEqual(t, "continuation", Last(t, r, 2, 20, []engine.Token{7}), Last(t, r, 0, 20, []engine.Token{7}))
+}
+
 func (s Suite) testKVOfNothing(t *testing.T) {
 	r := s.Open(t, Limits{MaxSeqs: 2})
-	kv, err := r.ExportKV(nil, 0)
+	kv, err := r.ExportKV(nil, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +172,7 @@ func (s Suite) testKVOfNothing(t *testing.T) {
 func (s Suite) testKVRefuses(t *testing.T) {
 	r := s.Open(t, Limits{MaxSeqs: 2})
 	Step(t, r, engine.Span{Seq: 0, Tokens: tokens(t, r, 4, 1)})
-	kv, err := r.ExportKV(nil, 0)
+	kv, err := r.ExportKV(nil, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +183,7 @@ func (s Suite) testKVRefuses(t *testing.T) {
 		if _, err := r.ImportKV(s, kv); err == nil {
 			t.Errorf("import into sequence %d: no error", s)
 		}
-		if _, err := r.ExportKV(nil, s); err == nil {
+		if _, err := r.ExportKV(nil, s, 0); err == nil {
 			t.Errorf("export of sequence %d: no error", s)
 		}
 	}
@@ -162,7 +194,7 @@ func (s Suite) testKVRefuses(t *testing.T) {
 func (s Suite) testKVDamaged(t *testing.T) {
 	r := s.Open(t, Limits{MaxSeqs: 2})
 	Step(t, r, engine.Span{Seq: 0, Tokens: tokens(t, r, 11, 1)})
-	kv, err := r.ExportKV(nil, 0)
+	kv, err := r.ExportKV(nil, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +235,7 @@ func (s Suite) testKVFull(t *testing.T) {
 	r := s.Open(t, Limits{MaxSeqs: 4, Context: 256, KVTokens: 256, MaxBatch: 256})
 	fill(t, r, 0, 150)
 	fill(t, r, 1, 80)
-	kv, err := r.ExportKV(nil, 0)
+	kv, err := r.ExportKV(nil, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +289,7 @@ func (s Suite) testChurn(t *testing.T) {
 			}
 			held[s] = slices.Clone(held[o][:n])
 		case op == 2 && len(held[s]) == 0 && s != o:
-			kv, err := r.ExportKV(nil, engine.Seq(o))
+			kv, err := r.ExportKV(nil, engine.Seq(o), 0)
 			if err != nil {
 				t.Fatal(err)
 			}

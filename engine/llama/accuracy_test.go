@@ -123,7 +123,7 @@ func TestHandOff(t *testing.T) {
 			body, last := prompt[:len(prompt)-1], prompt[len(prompt)-1:]
 			enginetest.Step(t, prefill, engine.Span{Seq: 2, Tokens: body})
 			enginetest.Last(t, prefill, 2, len(body), last)
-			kv, err := prefill.ExportKV(nil, 2)
+			kv, err := prefill.ExportKV(nil, 2, 0)
 			if err != nil {
 				t.Fatal(err)
 			}

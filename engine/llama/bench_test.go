@@ -117,7 +117,7 @@ func BenchmarkKV(b *testing.B) {
 	var kv []byte
 	for b.Loop() {
 		var err error
-		if kv, err = r.ExportKV(kv[:0], 0); err != nil {
+		if kv, err = r.ExportKV(kv[:0], 0, 0); err != nil {
 			b.Fatal(err)
 		}
 		if _, err := r.ImportKV(1, kv); err != nil {

@@ -7,7 +7,7 @@ func ParseState(data []byte) (tokens, bytes int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	return len(v.cell), len(v.appendRows(nil)), nil
+	return len(v.cell), len(v.appendRows(nil, 0)), nil
 }
 
 // State returns llama.cpp's state of sequence 0.
@@ -17,4 +17,4 @@ func (r *Runner) State() ([]byte, error) { return r.getState(0) }
 func (r *Runner) LayoutKnown() bool { return r.layout.known() }
 
 // ForgetLayout makes the runner treat its cache as one of unknown shape.
-func (r *Runner) ForgetLayout() { r.layout = layout{} }
+func (r *Runner) ForgetLayout() { r.layout, r.info.KVWhole = layout{}, true }

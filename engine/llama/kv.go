@@ -17,58 +17,67 @@ import (
 //
 //	 0  8  magic "WEIRKV01"
 //	 8 16  first half of SHA-256 of the fingerprint
-//	24  4  tokens
-//	28  8  bytes of content
-//	36  4  CRC-32C of the content
-//	40  4  CRC-32C of the bytes before
-//	44     content
+//	24  4  position of the first token
+//	28  4  tokens
+//	32  8  bytes of content
+//	40  4  CRC-32C of the content
+//	44  4  CRC-32C of the bytes before
+//	48     content
 //
 // The sums find damage; who sent the bytes is the transport's to prove. Even so
 // no number that llama.cpp acts on comes from outside, except for models whose
 // layout is not known: their content is llama.cpp's own state.
 const (
-	kvMagic  = "WEIRKV01"
-	kvHeader = 44
+	kvMagic  = "WEIRKV02"
+	kvHeader = 48
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ExportKV appends the KV of s to dst: see engine.Runner.
-func (r *Runner) ExportKV(dst []byte, s engine.Seq) ([]byte, error) {
+// ExportKV appends the KV of s to dst: see engine.Runner. llama.cpp gives the
+// state of a whole sequence, so a part costs as much time as the whole, about a
+// millisecond per MiB, but not as many bytes.
+func (r *Runner) ExportKV(dst []byte, s engine.Seq, from int) ([]byte, error) {
 	if err := r.checkSeq(s); err != nil {
 		return dst, err
 	}
-	start, n := len(dst), r.held[s]
+	held := r.held[s]
+	if from < 0 || from > held || from > 0 && !r.layout.known() {
+		return dst, fmt.Errorf("export: sequence %d from position %d of %d", s, from, held)
+	}
+	start, n := len(dst), held-from
 	out := slices.Grow(dst, kvHeader+n*(r.info.KVBytesPerToken+cellBytes))[:start+kvHeader]
 	if n > 0 {
 		raw, err := r.getState(s)
 		if err != nil {
 			return dst, err
 		}
-		if out, err = r.appendContent(out, raw, n); err != nil {
+		if out, err = r.appendContent(out, raw, from, held); err != nil {
 			return dst, err
 		}
 	}
 	h, content := out[start:start+kvHeader], out[start+kvHeader:]
 	copy(h, kvMagic)
 	copy(h[8:24], r.fingerprintSum())
-	binary.LittleEndian.PutUint32(h[24:], uint32(n))
-	binary.LittleEndian.PutUint64(h[28:], uint64(len(content)))
-	binary.LittleEndian.PutUint32(h[36:], crc32.Checksum(content, castagnoli))
-	binary.LittleEndian.PutUint32(h[40:], crc32.Checksum(h[:40], castagnoli))
+	binary.LittleEndian.PutUint32(h[24:], uint32(from))
+	binary.LittleEndian.PutUint32(h[28:], uint32(n))
+	binary.LittleEndian.PutUint64(h[32:], uint64(len(content)))
+	binary.LittleEndian.PutUint32(h[40:], crc32.Checksum(content, castagnoli))
+	binary.LittleEndian.PutUint32(h[44:], crc32.Checksum(h[:44], castagnoli))
 	return out, nil
 }
 
-// appendContent appends what an envelope carries of a state.
-func (r *Runner) appendContent(dst, raw []byte, n int) ([]byte, error) {
+// appendContent appends what an envelope carries of the state of held tokens,
+// from a position on.
+func (r *Runner) appendContent(dst, raw []byte, from, held int) ([]byte, error) {
 	if !r.layout.known() {
 		return append(dst, raw...), nil
 	}
 	v, err := parseState(raw)
-	if err != nil || len(v.cell) != n || !v.equal(r.layout) {
-		return dst, fmt.Errorf("export: llama.cpp gave a state that is not %d tokens of this model", n)
+	if err != nil || len(v.cell) != held || !v.equal(r.layout) {
+		return dst, fmt.Errorf("export: llama.cpp gave a state that is not %d tokens of this model", held)
 	}
-	return v.appendRows(dst), nil
+	return v.appendRows(dst, from), nil
 }
 
 func (r *Runner) fingerprintSum() []byte {
@@ -78,24 +87,24 @@ func (r *Runner) fingerprintSum() []byte {
 
 // ImportKV fills the empty sequence s: see engine.Runner. Bytes that fit but
 // find no room give engine.ErrKVFull.
-func (r *Runner) ImportKV(s engine.Seq, data []byte) (int, error) {
+func (r *Runner) ImportKV(s engine.Seq, parts ...[]byte) (int, error) {
 	if err := r.checkSeq(s); err != nil {
 		return 0, err
 	}
 	if r.held[s] != 0 {
 		return 0, fmt.Errorf("import: sequence %d is not empty", s)
 	}
-	n, content, err := r.unwrap(data)
+	n, contents, err := r.unwrapAll(parts)
 	if err != nil || n == 0 {
 		return 0, err
 	}
-	raw := content
+	raw := contents[0].rows
 	if r.layout.known() {
 		at, streams := int(s), r.info.MaxSeqs
 		if r.shared {
 			at, streams = 0, 1
 		}
-		r.scratch = r.layout.appendState(r.scratch[:0], content, n, at, streams)
+		r.scratch = r.layout.appendState(r.scratch[:0], contents, n, at, streams)
 		raw = r.scratch
 	}
 	if err := r.setState(s, n, raw); err != nil {
@@ -105,36 +114,55 @@ func (r *Runner) ImportKV(s engine.Seq, data []byte) (int, error) {
 	return n, nil
 }
 
-// unwrap checks an envelope and returns its content.
-func (r *Runner) unwrap(data []byte) (n int, content []byte, err error) {
-	bad := func(format string, a ...any) (int, []byte, error) {
-		return 0, nil, fmt.Errorf("%w: %s", engine.ErrKVFormat, fmt.Sprintf(format, a...))
+// unwrapAll checks envelopes that follow one another and returns their contents
+// and the tokens in all of them.
+func (r *Runner) unwrapAll(parts [][]byte) (n int, contents []run, err error) {
+	for _, data := range parts {
+		c, err := r.unwrap(data, n)
+		if err != nil {
+			return 0, nil, err
+		}
+		if n += c.tokens; n > r.info.Context || len(parts) > 1 && !r.layout.known() {
+			return 0, nil, fmt.Errorf("%w: %d tokens in %d parts", engine.ErrKVFormat, n, len(parts))
+		}
+		contents = append(contents, c)
+	}
+	return n, contents, nil
+}
+
+// unwrap checks an envelope that begins at a position and returns its content.
+func (r *Runner) unwrap(data []byte, from int) (run, error) {
+	bad := func(format string, a ...any) (run, error) {
+		return run{}, fmt.Errorf("%w: %s", engine.ErrKVFormat, fmt.Sprintf(format, a...))
 	}
 	if len(data) < kvHeader || string(data[:8]) != kvMagic {
 		return bad("no header")
 	}
 	h, content := data[:kvHeader], data[kvHeader:]
-	if crc32.Checksum(h[:40], castagnoli) != binary.LittleEndian.Uint32(h[40:]) {
+	if crc32.Checksum(h[:44], castagnoli) != binary.LittleEndian.Uint32(h[44:]) {
 		return bad("header is damaged")
 	}
 	if !bytes.Equal(h[8:24], r.fingerprintSum()) {
 		return bad("made by another model, llama.cpp or KV type")
 	}
-	if want := binary.LittleEndian.Uint64(h[28:]); want != uint64(len(content)) {
+	if at := binary.LittleEndian.Uint32(h[24:]); int64(at) != int64(from) {
+		return bad("it begins at position %d instead of %d", at, from)
+	}
+	if want := binary.LittleEndian.Uint64(h[32:]); want != uint64(len(content)) {
 		return bad("%d bytes of content instead of %d", len(content), want)
 	}
-	tokens := binary.LittleEndian.Uint32(h[24:])
+	tokens := binary.LittleEndian.Uint32(h[28:])
 	if tokens > uint32(r.info.Context) {
 		return bad("%d tokens in a context of %d", tokens, r.info.Context)
 	}
-	n = int(tokens)
+	n := int(tokens)
 	if (n == 0) != (len(content) == 0) || r.layout.known() && len(content) != n*r.layout.rowBytes() {
 		return bad("%d bytes are not %d tokens", len(content), n)
 	}
-	if crc32.Checksum(content, castagnoli) != binary.LittleEndian.Uint32(h[36:]) {
+	if crc32.Checksum(content, castagnoli) != binary.LittleEndian.Uint32(h[40:]) {
 		return bad("content is damaged")
 	}
-	return n, content, nil
+	return run{n, content}, nil
 }
 
 // getState returns llama.cpp's state of s; it is valid until scratch is used

@@ -33,17 +33,17 @@ func TestKVAcrossLayouts(t *testing.T) {
 		t.Fatal(err)
 	}
 	enginetest.Step(t, shared, engine.Span{Seq: 4, Pos: 20, Tokens: prompt[20:]})
-	kv, err := shared.ExportKV(nil, 4)
+	kv, err := shared.ExportKV(nil, 4, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(kv) != 44+3072*len(prompt) {
+	if len(kv) != 48+3072*len(prompt) {
 		t.Errorf("%d bytes for %d tokens", len(kv), len(prompt))
 	}
 	if n, err := own.ImportKV(2, kv); n != len(prompt) || err != nil {
 		t.Fatalf("import: %d, %v", n, err)
 	}
-	again, err := own.ExportKV(nil, 2)
+	again, err := own.ExportKV(nil, 2, 0)
 	if err != nil || !slices.Equal(again, kv) {
 		t.Errorf("exported again: %d bytes, %v; want the same %d", len(again), err, len(kv))
 	}
@@ -60,7 +60,7 @@ func TestKVOfAnotherModel(t *testing.T) {
 	a := llamatest.Load(t, llama.Options{Name: "hub-edge", MaxSeqs: 1})
 	b := llamatest.Load(t, llama.Options{Name: "hub-cloud", MaxSeqs: 1})
 	enginetest.Step(t, a, engine.Span{Tokens: []engine.Token{5, 6, 7}})
-	kv, err := a.ExportKV(nil, 0)
+	kv, err := a.ExportKV(nil, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestKVOfUnknownLayout(t *testing.T) {
 	r := llamatest.Load(t, llama.Options{Name: "hub-edge", MaxSeqs: 2, Context: 256})
 	r.ForgetLayout()
 	enginetest.Step(t, r, engine.Span{Tokens: []engine.Token{5, 6, 7}})
-	kv, err := r.ExportKV(nil, 0)
+	kv, err := r.ExportKV(nil, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,9 +90,9 @@ func TestKVOfUnknownLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, set := range map[string]func(h []byte){
-		"tokens": func(h []byte) { h[24] = 2 },
-		"magic":  func(h []byte) { h[44]++ },
-		"cells":  func(h []byte) { h[44+12] = 200 },
+		"tokens": func(h []byte) { h[28] = 2 },
+		"magic":  func(h []byte) { h[48]++ },
+		"cells":  func(h []byte) { h[48+12] = 200 },
 	} {
 		if n, err := r.ImportKV(1, forge(kv, set)); !errors.Is(err, engine.ErrKVFormat) || n != 0 {
 			t.Errorf("%s: %d, %v", name, n, err)
@@ -106,9 +106,9 @@ func forge(kv []byte, set func(h []byte)) []byte {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	out := slices.Clone(kv)
 	set(out)
-	if len(out) >= 44 {
-		binary.LittleEndian.PutUint32(out[36:], crc32.Checksum(out[44:], table))
-		binary.LittleEndian.PutUint32(out[40:], crc32.Checksum(out[:40], table))
+	if len(out) >= 48 {
+		binary.LittleEndian.PutUint32(out[40:], crc32.Checksum(out[48:], table))
+		binary.LittleEndian.PutUint32(out[44:], crc32.Checksum(out[:44], table))
 	}
 	return out
 }
@@ -116,15 +116,15 @@ func forge(kv []byte, set func(h []byte)) []byte {
 func TestKVForged(t *testing.T) {
 	r := llamatest.Load(t, llama.Options{Name: "hub-edge", MaxSeqs: 2, Context: 256})
 	enginetest.Step(t, r, engine.Span{Tokens: []engine.Token{5, 6, 7}})
-	kv, err := r.ExportKV(nil, 0)
+	kv, err := r.ExportKV(nil, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, set := range map[string]func(h []byte){
-		"more tokens":     func(h []byte) { h[24] = 4 },
-		"fewer tokens":    func(h []byte) { h[24] = 2 },
-		"no tokens":       func(h []byte) { h[24] = 0 },
-		"too many tokens": func(h []byte) { binary.LittleEndian.PutUint32(h[24:], 1<<31) },
+		"more tokens":     func(h []byte) { h[28] = 4 },
+		"fewer tokens":    func(h []byte) { h[28] = 2 },
+		"no tokens":       func(h []byte) { h[28] = 0 },
+		"too many tokens": func(h []byte) { binary.LittleEndian.PutUint32(h[28:], 1<<31) },
 		"length":          func(h []byte) { binary.LittleEndian.PutUint64(h[28:], 1<<63) },
 		"model":           func(h []byte) { h[8]++ },
 	} {
@@ -135,7 +135,7 @@ func TestKVForged(t *testing.T) {
 	// Forged rows are other numbers, no other structure: they are accepted and
 	// harm nothing but their own sequence.
 	bad := forge(kv, func(h []byte) {
-		for i := 44; i < len(h); i++ {
+		for i := 48; i < len(h); i++ {
 			h[i] = 0xff
 		}
 	})
@@ -164,12 +164,12 @@ func TestKVForged(t *testing.T) {
 func FuzzImportKV(f *testing.F) {
 	r := llamatest.Load(f, llama.Options{Name: "hub-edge", MaxSeqs: 2, Context: 128})
 	enginetest.Step(f, r, engine.Span{Tokens: []engine.Token{5, 6, 7}})
-	kv, err := r.ExportKV(nil, 0)
+	kv, err := r.ExportKV(nil, 0, 0)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(kv, true)
-	f.Add(kv[:44], true)
+	f.Add(kv[:48], true)
 	f.Add(kv[:50], false)
 	f.Add([]byte("WEIRKV01"), false)
 	f.Fuzz(func(t *testing.T, data []byte, sums bool) {

@@ -150,24 +150,30 @@ func (v *view) readRows(r *reader, layers int) []rowKind {
 	return kinds
 }
 
-// appendRows appends the rows in order of position.
-func (v *view) appendRows(dst []byte) []byte {
+// appendRows appends the rows from a position on, in order of position.
+func (v *view) appendRows(dst []byte, from int) []byte {
 	ordered := slices.IsSorted(v.cell)
 	for i, k := range v.kinds() {
 		if ordered {
-			dst = append(dst, v.rows[i]...)
+			dst = append(dst, v.rows[i][from*k.bytes:]...)
 			continue
 		}
-		for _, c := range v.cell {
+		for _, c := range v.cell[from:] {
 			dst = append(dst, v.rows[i][c*k.bytes:(c+1)*k.bytes]...)
 		}
 	}
 	return dst
 }
 
-// appendState builds the state of n tokens from their rows, as stream at of
-// streams. len(rows) must be n times rowBytes.
-func (l layout) appendState(dst []byte, rows []byte, n, at, streams int) []byte {
+// run is the rows of some tokens, as appendRows gives them.
+type run struct {
+	tokens int
+	rows   []byte // tokens times rowBytes
+}
+
+// appendState builds the state of n tokens from runs that follow one another, as
+// stream at of streams.
+func (l layout) appendState(dst []byte, runs []run, n, at, streams int) []byte {
 	le := binary.LittleEndian
 	u32 := func(x int) { dst = le.AppendUint32(dst, uint32(x)) }
 	dst = le.AppendUint32(dst, l.magic)
@@ -184,11 +190,14 @@ func (l layout) appendState(dst []byte, rows []byte, n, at, streams int) []byte 
 	}
 	u32(0) // V is not transposed
 	u32(len(l.keys))
+	above := 0 // bytes of one token's rows of the kinds before
 	for _, k := range l.kinds() {
 		dst = le.AppendUint32(dst, uint32(k.kind))
 		dst = le.AppendUint64(dst, uint64(k.bytes))
-		dst = append(dst, rows[:n*k.bytes]...)
-		rows = rows[n*k.bytes:]
+		for _, r := range runs {
+			dst = append(dst, r.rows[r.tokens*above:r.tokens*(above+k.bytes)]...)
+		}
+		above += k.bytes
 	}
 	for range streams - at - 1 {
 		u32(0)
@@ -216,5 +225,6 @@ func (r *Runner) learnLayout() error {
 		r.layout = v.layout
 	}
 	r.info.Fingerprint.KV = r.layout.format()
+	r.info.KVWhole = !r.layout.known()
 	return r.Forget(0, 0)
 }

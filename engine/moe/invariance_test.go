@@ -171,7 +171,7 @@ func TestLoss(t *testing.T) {
 	if _, err := once.Step([]engine.Span{{Pos: 5, Tokens: texts[0][5:], Logits: true}}); !errors.Is(err, shard.ErrLost) {
 		t.Errorf("step that needs a lost expert: %v", err)
 	}
-	if kv, err := once.ExportKV(nil, 0); err != nil || len(kv) != 36+5*once.Info().KVBytesPerToken {
+	if kv, err := once.ExportKV(nil, 0, 0); err != nil || len(kv) != 40+5*once.Info().KVBytesPerToken {
 		t.Errorf("the failed step left %d bytes of KV, %v", len(kv), err)
 	}
 	next := once.Placement()

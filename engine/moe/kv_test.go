@@ -18,9 +18,9 @@ func forge(kv []byte, set func(h []byte)) []byte {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	out := slices.Clone(kv)
 	set(out)
-	if len(out) >= 36 {
-		binary.LittleEndian.PutUint32(out[28:], crc32.Checksum(out[36:], table))
-		binary.LittleEndian.PutUint32(out[32:], crc32.Checksum(out[:32], table))
+	if len(out) >= 40 {
+		binary.LittleEndian.PutUint32(out[32:], crc32.Checksum(out[40:], table))
+		binary.LittleEndian.PutUint32(out[36:], crc32.Checksum(out[:36], table))
 	}
 	return out
 }
@@ -29,15 +29,15 @@ func TestKVForged(t *testing.T) {
 	cache := t.TempDir()
 	r := open(t, moe.Options{Name: "hub-edge", CacheDir: cache, MaxSeqs: 2, Context: 256})
 	enginetest.Step(t, r, engine.Span{Tokens: []engine.Token{5, 6, 7}})
-	kv, err := r.ExportKV(nil, 0)
+	kv, err := r.ExportKV(nil, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, set := range map[string]func(h []byte){
-		"more tokens":     func(h []byte) { h[24] = 4 },
-		"fewer tokens":    func(h []byte) { h[24] = 2 },
-		"no tokens":       func(h []byte) { h[24] = 0 },
-		"too many tokens": func(h []byte) { binary.LittleEndian.PutUint32(h[24:], 1<<31) },
+		"more tokens":     func(h []byte) { h[28] = 4 },
+		"fewer tokens":    func(h []byte) { h[28] = 2 },
+		"no tokens":       func(h []byte) { h[28] = 0 },
+		"too many tokens": func(h []byte) { binary.LittleEndian.PutUint32(h[28:], 1<<31) },
 		"model":           func(h []byte) { h[8]++ },
 	} {
 		if n, err := r.ImportKV(1, forge(kv, set)); !errors.Is(err, engine.ErrKVFormat) || n != 0 {
@@ -51,7 +51,7 @@ func TestKVForged(t *testing.T) {
 	// Forged values are other numbers, no other structure: they harm nothing but
 	// their own sequence.
 	bad := forge(kv, func(h []byte) {
-		for i := 36; i < len(h); i++ {
+		for i := 40; i < len(h); i++ {
 			h[i] = 0xff
 		}
 	})
@@ -73,12 +73,12 @@ func TestKVForged(t *testing.T) {
 func FuzzImportKV(f *testing.F) {
 	r := open(f, moe.Options{Name: "hub-cloud", MaxSeqs: 2, Context: 128})
 	enginetest.Step(f, r, engine.Span{Tokens: []engine.Token{5, 6, 7}})
-	kv, err := r.ExportKV(nil, 0)
+	kv, err := r.ExportKV(nil, 0, 0)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(kv, true)
-	f.Add(kv[:36], true)
+	f.Add(kv[:40], true)
 	f.Add(kv[:50], false)
 	f.Add(slices.Concat(kv, kv), true)
 	f.Add([]byte("WEIRMKV1"), false)

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -123,24 +124,36 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// destination is the decode worker as an order names it.
+func (p *pools) destination() body {
+	at := p.decode.Addr.(*net.TCPAddr)
+	return body{"name": "heir", "host": at.IP.String(), "port": at.Port}
+}
+
 // migrates runs b on one worker, moves it after some tokens, and compares with
-// an answer that was left alone. ordered is told when the worker has the order.
-// It returns how long no token came.
-func migrates(t *testing.T, p *pools, b body, after int, ordered func()) time.Duration {
+// an answer that was left alone. ordered is told when the worker has done what
+// the order says. It returns how long no token came.
+func migrates(t *testing.T, p *pools, b body, after int, order body, ordered func(status int)) time.Duration {
 	t.Helper()
 	want := p.mixed.read(t, "", b, toEnd)
-	asked := false
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	begun := false
 	first := p.prefill.read(t, "op", b, func(got *part) bool {
-		if len(got.tokens) >= after && !asked {
-			asked = true
-			// 404: on a busy machine the answer may have ended before the order came.
-			if status, a := p.prefill.post(t, "/instance/v1/migrate", body{"operation": "op"}); status != 200 && status != 404 {
-				t.Errorf("status %d, %v", status, a)
-			}
-			ordered()
+		if len(got.tokens) >= after && !begun {
+			begun = true
+			asked.Go(func() { // tokens come in the meantime
+				status, a := p.prefill.post(t, "/instance/v1/migrate", with(order, "operation", "op"))
+				// 404 and 409: on a busy machine the answer may have ended before.
+				if status != 200 && status != 404 && status != 409 {
+					t.Errorf("status %d, %v", status, a)
+				}
+				ordered(status)
+			})
 		}
 		return got.moved != nil
 	})
+	asked.Wait()
 	if first.moved == nil {
 		if first.text != want.text {
 			t.Errorf("not moved: %q, want %q", first.text, want.text)
@@ -202,7 +215,7 @@ func TestMigrate(t *testing.T) {
 	p.decode = start(t, issue(worker.Config{Role: "mixed"}, "destination", pki.RoleWorker), toy(runnertest.Options{Endless: true}))
 	for _, sampled := range []float64{0, 1.2} {
 		b := with(with(with(chat("toy", "a long way"), "max_tokens", 300), "temperature", sampled), "seed", 5)
-		if migrates(t, p, b, 10, h.goOn) == 0 {
+		if migrates(t, p, b, 10, body{}, func(int) { h.goOn() }) == 0 {
 			t.Error("it was not moved")
 		}
 	}
@@ -314,7 +327,11 @@ func TestMigrationOfRealModels(t *testing.T) {
 	for i := range n {
 		b := with(with(chat("hub-cloud", examples[i*len(examples)/n].Prompt), "logprobs", false), "max_tokens", 100)
 		b = with(b, "ignore_eos", true) // long enough to be moved
-		if gap := migrates(t, p, b, 2, func() {}); gap > 0 {
+		order := body{}
+		if i%2 == 0 {
+			order["to"] = p.destination()
+		}
+		if gap := migrates(t, p, b, 2, order, func(int) {}); gap > 0 {
 			moved++
 			total += gap
 			longest = max(longest, gap)
@@ -324,7 +341,8 @@ func TestMigrationOfRealModels(t *testing.T) {
 		t.Errorf("only %d of %d were moved", moved, n)
 	}
 	checkCounts(t, p, float64(moved))
-	t.Logf("%d moved, downtime %v on average, %v at most", moved, total/time.Duration(max(moved, 1)), longest)
+	t.Logf("%d moved, %v of them in stages; no token for %v on average, %v at most", moved,
+		p.prefill.metric(t, "weir:migrations_total", "staged"), total/time.Duration(max(moved, 1)), longest)
 }
 
 // TestPrefixCacheOfRealModels: an answer has the same text whether its prompt was

@@ -81,16 +81,23 @@
 //	                           renews a hand-off for another 30 s, or with action
 //	                           release forgets it; 404 handoff_gone: it has been
 //	                           read, or never was this operation's
-//	POST /instance/v1/migrate  {"operation":"..."} -> {"operation":"..."}: that
-//	                           request's stream ends at its next token with a
-//	                           migration event; 404 operation_unknown, 409
-//	                           operation_waiting while it has no token yet
+//	POST /instance/v1/migrate  {"operation":"...","to":{"name":"w2","host":"...",
+//	                           "port":7425}} -> {"operation":"...","to":{...},
+//	                           "stages":3}: copies the request's KV to the worker
+//	                           at host:port (its address for hand-offs) while it
+//	                           goes on, and answers when all but the last tokens
+//	                           are there; then the request's stream ends at its
+//	                           next token with a migration event. Without "to" it
+//	                           does so at once. 404 operation_unknown, 409
+//	                           operation_waiting while it has no token yet, 409
+//	                           migration_aborted: it goes on here
 //
 // A migration event is the last of its stream, without [DONE]:
 //
-//	data: {"weir_migrated":{"kv_transfer_params":{...},"weir_resume":{"text":"...","tokens":[...]}}}
+//	data: {"weir_migrated":{"to":"w2","kv_transfer_params":{...},"weir_resume":{"text":"...","tokens":[...]}}}
 //
-// The gateway sends the request to another worker with both members as they are
+// The gateway sends the request to another worker, to the one named by "to" where
+// it can because that has the KV but for the last tokens, with both members as they are
 // and max_tokens and min_tokens less the tokens in weir_resume that it had not
 // resumed before. An answer that is not streamed has finish_reason "migrated", the
 // text so far and the same member. No prompt token is computed again where the

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -38,6 +39,7 @@ type call struct {
 	resumed   string // text of weir_resume
 	began     time.Time
 	loop      *loop.Stream
+	move      atomic.Pointer[move] // under way
 	result    loop.Result
 	finish    loop.Finish
 }
@@ -221,8 +223,11 @@ func (c *call) offer(h *loop.Handoff) []byte {
 	if h == nil || kv == nil {
 		return nil
 	}
-	item := handoff.NewItem(*h, c.m.Info.Fingerprint)
-	handle, expires, err := kv.Store.Put(c.operation, item)
+	item, handle := handoff.NewItem(*h, c.m.Info.Fingerprint), handoff.NewHandle()
+	if mv := c.move.Load(); mv != nil && h.From > 0 {
+		item, handle = mv.item(h, c.m.Info.Fingerprint), mv.handle
+	}
+	expires, err := kv.Store.Put(handle, c.operation, item)
 	if err != nil {
 		c.m.Metrics.ExportsRefused.Inc()
 		c.s.log.Warn("hand-off not offered", "operation", c.operation, "error", err)

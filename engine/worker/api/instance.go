@@ -121,45 +121,18 @@ func handoffGone() *openai.Error {
 		Message: "there is no such hand-off for this operation", NoRetry: true}
 }
 
-// migrate asks a running request to go on elsewhere.
-func (s *Server) migrate(w http.ResponseWriter, r *http.Request) {
-	var o struct {
-		Operation string `json:"operation"`
-	}
-	if err := readOrder(r, &o); err != nil {
-		openai.AsError(err).Write(w, nil)
-		return
-	}
-	s.mu.Lock()
-	stream := s.calls[o.Operation]
-	s.mu.Unlock()
-	switch {
-	case stream == nil:
-		(&openai.Error{Status: http.StatusNotFound, Type: openai.TypeNotFound, Code: "operation_unknown",
-			Message: "no request of this operation runs here", NoRetry: true}).Write(w, nil)
-		return
-	case !stream.Begun():
-		(&openai.Error{Status: http.StatusConflict, Type: openai.TypeInvalidRequest, Code: "operation_waiting",
-			Message: "this request has no token yet: send it elsewhere instead", NoRetry: true}).Write(w, nil)
-		return
-	}
-	stream.Migrate()
-	writeJSON(w, http.StatusOK, o)
-}
-
-// enter makes a request's stream known under its operation until leave.
+// enter makes a request known under its operation until leave.
 func (s *Server) enter(operation string, c *call) (leave func()) {
 	if operation == "" {
 		return func() {}
 	}
-	stream := c.loop
 	s.mu.Lock()
-	s.calls[operation] = stream
+	s.calls[operation] = c
 	s.mu.Unlock()
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.calls[operation] == stream { // not that of a later try
+		if s.calls[operation] == c { // not that of a later try
 			delete(s.calls, operation)
 		}
 	}

@@ -68,13 +68,15 @@ type Server struct {
 	mux         *http.ServeMux
 
 	mu    sync.Mutex
-	calls map[string]*loop.Stream // by operation
+	calls map[string]*call // by operation
+
+	moving chan struct{} // a slot for each request that moves in stages
 }
 
 // New returns a Server without a model.
 func New(id Identity, log *slog.Logger, tracer trace.Tracer) *Server {
 	s := &Server{id: id, log: log, tracer: tracer, created: time.Now(), bodyTimeout: time.Minute, mux: http.NewServeMux(),
-		stopped: make(chan struct{}), calls: map[string]*loop.Stream{}}
+		stopped: make(chan struct{}), calls: map[string]*call{}, moving: make(chan struct{}, maxMoving)}
 	s.epoch.Store(&id.Epoch)
 	s.role.Store(&id.Role)
 	s.mux.HandleFunc("POST /v1/chat/completions", s.generate(true))

@@ -53,13 +53,14 @@ type Endpoint struct {
 	pulled    *semaphore.Weighted // bytes, of MaxPulled
 
 	mu        sync.Mutex
+	stages    map[Handle]*stage
 	peers     map[peerKey]*peer
 	transfers map[string]*state.Transfer // by address
 }
 
 // NewEndpoint starts to listen. Call Run to serve, and Close at the end.
 func NewEndpoint(o Options) (*Endpoint, error) {
-	e := &Endpoint{o: o, transport: &quic.Transport{Conn: o.Conn}, peers: map[peerKey]*peer{}, transfers: map[string]*state.Transfer{},
+	e := &Endpoint{o: o, transport: &quic.Transport{Conn: o.Conn}, stages: map[Handle]*stage{}, peers: map[peerKey]*peer{}, transfers: map[string]*state.Transfer{},
 		pulled: semaphore.NewWeighted(o.MaxPulled)}
 	conf := o.Server.Clone()
 	conf.NextProtos = []string{ALPN}
@@ -110,18 +111,18 @@ func (e *Endpoint) serve(ctx context.Context, conn *quic.Conn) {
 	}
 }
 
-// answer serves one hand-off.
+// answer serves one stream.
 func (e *Endpoint) answer(s *quic.Stream) {
 	defer s.CancelRead(0)
 	_ = s.SetReadDeadline(time.Now().Add(headerTimeout))
 	_ = s.SetWriteDeadline(time.Now().Add(sendTimeout))
-	if err := e.send(s); err != nil {
+	if err := e.obey(s); err != nil {
 		e.o.Log.Warn("hand-off not delivered", "error", err)
 		s.CancelWrite(1)
 	}
 }
 
-func (e *Endpoint) send(s *quic.Stream) error {
+func (e *Endpoint) obey(s *quic.Stream) error {
 	req, err := readRequest(s)
 	if err != nil {
 		return fmt.Errorf("read request: %w", err)
@@ -130,6 +131,13 @@ func (e *Endpoint) send(s *quic.Stream) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFrame, err)
 	}
+	if req.Stage {
+		return e.takeStage(s, h, req.Operation)
+	}
+	return e.send(s, h, req)
+}
+
+func (e *Endpoint) send(s *quic.Stream, h Handle, req request) error {
 	item, done, err := e.o.Store.Take(h, req.Operation, func() { s.CancelWrite(1); s.CancelRead(1) })
 	if err != nil {
 		if err := writeHeader(s, Header{Status: statusGone}); err != nil {
@@ -137,6 +145,7 @@ func (e *Endpoint) send(s *quic.Stream) error {
 		}
 		return s.Close()
 	}
+	item = item.after(req.Have)
 	err = deliver(s, item)
 	done(err == nil)
 	if err != nil {
@@ -148,7 +157,11 @@ func (e *Endpoint) send(s *quic.Stream) error {
 
 // deliver sends a hand-off and waits until the reader has verified it.
 func deliver(s *quic.Stream, item *Item) error {
-	if err := writeHeader(s, item.Header); err != nil {
+	header := item.Header
+	if !item.Stopped.IsZero() {
+		header.StoppedMS = float64(time.Since(item.Stopped).Microseconds()) / 1000
+	}
+	if err := writeHeader(s, header); err != nil {
 		return err
 	}
 	if err := item.writePayload(s); err != nil {
@@ -165,6 +178,9 @@ func (e *Endpoint) Close() error {
 		p.close()
 	}
 	e.peers = map[peerKey]*peer{}
+	for h := range e.stages {
+		e.dropStage(h)
+	}
 	e.mu.Unlock()
 	err := errors.Join(e.listener.Close(), e.transport.Close())
 	return errors.Join(err, ignoreClosed(e.o.Conn.Close()))

@@ -93,8 +93,8 @@ func startEnd(t testing.TB, a *pki.Authority, info engine.Info) *end {
 // put stores a hand-off of a prompt and returns where it is.
 func (e *end) put(t testing.TB, prompt []engine.Token, kv int) Source {
 	t.Helper()
-	it := NewItem(loop.Handoff{Tokens: prompt, Logits: make([]float32, e.o.Info.Vocab), KV: make([]byte, kv)}, e.o.Info.Fingerprint)
-	h, _, err := e.store.Put("op", it)
+	it := NewItem(loop.Handoff{Tokens: prompt, Logits: make([]float32, e.o.Info.Vocab), KV: [][]byte{make([]byte, kv)}}, e.o.Info.Fingerprint)
+	h, _, err := e.store.put("op", it)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestPullsTogether(t *testing.T) {
 		src := e[i%2].put(t, prompt, 8*len(prompt))
 		wg.Go(func() {
 			h, err := e[2].Pull(context.Background(), src, prompt)
-			if err != nil || len(h.KV) != 8*len(prompt) || !slices.Equal(h.Tokens, prompt) {
+			if err != nil || len(h.KV[0]) != 8*len(prompt) || !slices.Equal(h.Tokens, prompt) {
 				t.Errorf("pull %d: %v", i, err)
 				return
 			}
@@ -260,8 +260,8 @@ func rogue(t *testing.T, a *pki.Authority, behave func(*quic.Stream)) string {
 func TestRoguePeer(t *testing.T) {
 	a, e := ends(t, testInfo, 1)
 	prompt := []engine.Token{1, 2}
-	good := NewItem(loop.Handoff{Tokens: prompt, Logits: make([]float32, 5), KV: make([]byte, 16)}, testInfo.Fingerprint)
-	foreign := NewItem(loop.Handoff{Tokens: []engine.Token{1, 3}, Logits: make([]float32, 5), KV: make([]byte, 16)}, testInfo.Fingerprint)
+	good := NewItem(loop.Handoff{Tokens: prompt, Logits: make([]float32, 5), KV: [][]byte{make([]byte, 16)}}, testInfo.Fingerprint)
+	foreign := NewItem(loop.Handoff{Tokens: []engine.Token{1, 3}, Logits: make([]float32, 5), KV: [][]byte{make([]byte, 16)}}, testInfo.Fingerprint)
 	for _, tt := range []struct {
 		name, reason string
 		behave       func(*quic.Stream)
@@ -272,7 +272,7 @@ func TestRoguePeer(t *testing.T) {
 		{"noise", metrics.FallbackTransfer, func(s *quic.Stream) { _, _ = s.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")) }},
 		{"promises terabytes", metrics.FallbackVerify, func(s *quic.Stream) {
 			h := good.Header
-			h.KVBytes = 1 << 40
+			h.KVParts = []int64{1 << 40}
 			_ = writeHeader(s, h)
 		}},
 		{"stops half way", metrics.FallbackTransfer, func(s *quic.Stream) {
@@ -377,11 +377,11 @@ func BenchmarkPull(b *testing.B) {
 	_, e := ends(b, info, 2)
 	prompt := make([]engine.Token, 1024)
 	kv := make([]byte, 16<<20)
-	it := NewItem(loop.Handoff{Tokens: prompt, Logits: make([]float32, info.Vocab), KV: kv}, info.Fingerprint)
+	it := NewItem(loop.Handoff{Tokens: prompt, Logits: make([]float32, info.Vocab), KV: [][]byte{kv}}, info.Fingerprint)
 	b.SetBytes(it.size())
 	b.ReportAllocs()
 	for b.Loop() {
-		h, _, err := e[0].store.Put("op", it)
+		h, _, err := e[0].store.put("op", it)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -28,6 +28,7 @@ type Params struct {
 
 // Extra lets the reader check a hand-off against what came through the gateway.
 type Extra struct {
+	From        int    `json:"from,omitempty"` // position from which on Bytes and SHA256 count
 	Bytes       int64  `json:"bytes"`
 	SHA256      string `json:"sha256"`
 	Fingerprint string `json:"fingerprint"`
@@ -109,5 +110,5 @@ func (i *Item) Offer(h Handle, expires time.Time, epoch, host string, port, bloc
 	}
 	return Params{DoRemotePrefill: true, EngineID: epoch, RequestID: h.String(), BlockIDs: [][]int{blocks},
 		Host: host, Port: port, NumTokens: len(i.Tokens), Expiry: float64(expires.UnixMilli()) / 1000, Mode: "pull",
-		Weir: &Extra{Bytes: i.Header.payload(), SHA256: i.Header.SHA256, Fingerprint: i.Header.Fingerprint}}
+		Weir: &Extra{From: i.Header.From, Bytes: i.Header.payload(), SHA256: i.Header.SHA256, Fingerprint: i.Header.Fingerprint}}
 }

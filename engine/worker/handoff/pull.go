@@ -50,34 +50,35 @@ func (p *peer) close() {
 // is given to, calls Done when it needs the bytes no more. Errors are *PullError.
 func (e *Endpoint) Pull(ctx context.Context, src Source, prompt []engine.Token) (*loop.Handoff, error) {
 	began := time.Now()
-	h, err := e.pull(ctx, src, prompt)
+	h, n, err := e.pull(ctx, src, prompt)
 	if err == nil {
 		e.o.Metrics.PullSeconds.Observe(time.Since(began).Seconds())
 	}
 	if ctx.Err() == nil { // a client that left is no failure of the peer
-		e.account(src.Addr, h, time.Since(began))
+		e.account(src.Addr, err == nil, n, time.Since(began))
 	}
 	return h, err
 }
 
-func (e *Endpoint) pull(ctx context.Context, src Source, prompt []engine.Token) (*loop.Handoff, error) {
+// pull also returns the bytes that came.
+func (e *Endpoint) pull(ctx context.Context, src Source, prompt []engine.Token) (*loop.Handoff, int64, error) {
 	if src.Extra != nil && src.Extra.Fingerprint != e.o.Info.Fingerprint.String() {
-		return nil, failure(metrics.FallbackVerify, fmt.Errorf("%w: another model, runner or KV format", errVerify))
+		return nil, 0, failure(metrics.FallbackVerify, fmt.Errorf("%w: another model, runner or KV format", errVerify))
 	}
 	stream, err := e.open(ctx, src)
 	if err != nil {
-		return nil, failure(metrics.FallbackDial, err)
+		return nil, 0, failure(metrics.FallbackDial, err)
 	}
 	defer stream.CancelRead(0)
 	stop := context.AfterFunc(ctx, func() { stream.CancelRead(0); stream.CancelWrite(0) })
 	defer stop()
-	h, err := e.receive(ctx, stream, src, prompt)
+	h, n, err := e.receive(ctx, stream, src, prompt)
 	if err != nil {
 		stream.CancelWrite(1) // the hand-off stays with the peer
-		return nil, err
+		return nil, 0, err
 	}
 	e.accept(stream)
-	return h, nil
+	return h, n, nil
 }
 
 // accept lets the peer forget what has been verified, and waits until it has. If
@@ -89,37 +90,48 @@ func (e *Endpoint) accept(s *quic.Stream) {
 	_, _ = s.Read(make([]byte, 1))
 }
 
-func (e *Endpoint) receive(ctx context.Context, s *quic.Stream, src Source, prompt []engine.Token) (*loop.Handoff, error) {
+func (e *Endpoint) receive(ctx context.Context, s *quic.Stream, src Source, prompt []engine.Token) (*loop.Handoff, int64, error) {
+	ahead := e.staged(src, prompt)
+	defer func() { e.release(ahead) }()
 	_ = s.SetDeadline(time.Now().Add(headerTimeout))
-	if err := writeRequest(s, request{Handle: src.Handle.String(), Operation: src.Operation}); err != nil {
-		return nil, failure(metrics.FallbackTransfer, err)
+	if err := writeRequest(s, request{Handle: src.Handle.String(), Operation: src.Operation, Have: ahead.tokens()}); err != nil {
+		return nil, 0, failure(metrics.FallbackTransfer, err)
 	}
 	header, err := readHeader(s)
 	switch {
 	case err != nil:
 		e.drop(src, err)
-		return nil, failure(metrics.FallbackTransfer, err)
+		return nil, 0, failure(metrics.FallbackTransfer, err)
 	case header.Status != statusOK:
-		return nil, failure(metrics.FallbackGone, ErrGone)
+		return nil, 0, failure(metrics.FallbackGone, ErrGone)
 	}
-	if err := header.check(e.o.Info, len(prompt)); err != nil {
-		return nil, failure(metrics.FallbackVerify, err)
+	if err := header.check(e.o.Info, len(prompt), ahead.tokens()); err != nil {
+		return nil, 0, failure(metrics.FallbackVerify, err)
 	}
-	if x := src.Extra; x != nil && (x.SHA256 != header.SHA256 || x.Bytes != header.payload()) {
-		return nil, failure(metrics.FallbackVerify, fmt.Errorf("%w: not the bytes that were promised", errVerify))
+	stopped := time.Now().Add(-time.Duration(header.StoppedMS * float64(time.Millisecond)))
+	if x := src.Extra; x != nil && header.From == x.From && (x.SHA256 != header.SHA256 || x.Bytes != header.payload()) {
+		return nil, 0, failure(metrics.FallbackVerify, fmt.Errorf("%w: not the bytes that were promised", errVerify))
 	}
 	room, cancel := context.WithTimeout(ctx, roomTimeout)
 	defer cancel()
 	if err := e.pulled.Acquire(room, header.payload()); err != nil {
-		return nil, failure(metrics.FallbackBusy, fmt.Errorf("no room for %d bytes: %w", header.payload(), err))
+		return nil, 0, failure(metrics.FallbackBusy, fmt.Errorf("no room for %d bytes: %w", header.payload(), err))
 	}
 	h, err := e.payload(s, header, prompt)
 	if err != nil {
 		e.pulled.Release(header.payload())
-		return nil, err
+		return nil, 0, err
 	}
-	h.Done = sync.OnceFunc(func() { e.pulled.Release(header.payload()) })
-	return h, nil
+	kept := header.payload()
+	if header.From > 0 {
+		h.KV, h.From = slices.Concat(ahead.kv, h.KV), 0
+		kept += ahead.keep()
+	}
+	if header.StoppedMS > 0 {
+		h.Stopped = stopped
+	}
+	h.Done = sync.OnceFunc(func() { e.pulled.Release(kept) })
+	return h, header.payload(), nil
 }
 
 // payload reads and verifies what header announces.

@@ -60,13 +60,29 @@ type entry struct {
 // place.
 type reader struct{ stop func() }
 
+// NewHandle returns a handle that nobody can guess.
+func NewHandle() (h Handle) {
+	rand.Read(h[:])
+	return h
+}
+
 // Item is a hand-off with what its reader needs to check it.
 type Item struct {
 	loop.Handoff
 	Header Header
+	// Starts are the positions at which the parts of KV begin, where it was sent
+	// ahead in stages. Header is then that of the last part alone.
+	Starts []int
 }
 
-func (i *Item) size() int64 { return i.Header.payload() }
+// size is what the whole takes, in bytes.
+func (i *Item) size() int64 {
+	n := 4 * int64(len(i.Tokens)+len(i.Logits))
+	for _, part := range i.KV {
+		n += int64(len(part))
+	}
+	return n
+}
 
 // NewStore returns a Store of at most maxBytes, which forgets a hand-off after
 // ttl and then calls expired.
@@ -74,20 +90,19 @@ func NewStore(maxBytes int64, ttl time.Duration, expired func()) *Store {
 	return &Store{max: maxBytes, ttl: ttl, expired: expired, entries: map[Handle]*entry{}}
 }
 
-// Put keeps a hand-off for the operation. It fails with ErrFull.
-func (s *Store) Put(operation string, item *Item) (Handle, time.Time, error) {
-	var h Handle
-	rand.Read(h[:])
+// Put keeps a hand-off for the operation under a new handle. It fails with
+// ErrFull.
+func (s *Store) Put(h Handle, operation string, item *Item) (expires time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.bytes+item.size() > s.max {
-		return h, time.Time{}, ErrFull
+		return time.Time{}, ErrFull
 	}
 	s.bytes += item.size()
 	e := &entry{operation: operation, item: item}
 	e.timer = time.AfterFunc(s.ttl, func() { s.expire(h, e) })
 	s.entries[h] = e
-	return h, time.Now().Add(s.ttl), nil
+	return time.Now().Add(s.ttl), nil
 }
 
 func (s *Store) expire(h Handle, e *entry) {

@@ -13,7 +13,14 @@ import (
 )
 
 func item(n int) *Item {
-	return NewItem(loop.Handoff{Tokens: make([]engine.Token, 3), Logits: make([]float32, 5), KV: make([]byte, n-32)}, engine.Fingerprint{Weights: "w"})
+	return NewItem(loop.Handoff{Tokens: make([]engine.Token, 3), Logits: make([]float32, 5), KV: [][]byte{make([]byte, n-32)}}, engine.Fingerprint{Weights: "w"})
+}
+
+// put keeps an item under a new handle.
+func (s *Store) put(operation string, it *Item) (Handle, time.Time, error) {
+	h := NewHandle()
+	expires, err := s.Put(h, operation, it)
+	return h, expires, err
 }
 
 func unstopped() { panic("a reader was stopped") }
@@ -22,7 +29,7 @@ func TestStoreDeliversOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewStore(1000, 30*time.Second, nil)
 		defer s.Close()
-		h, until, err := s.Put("op", item(100))
+		h, until, err := s.put("op", item(100))
 		if err != nil || time.Until(until) != 30*time.Second || s.Bytes() != 100 {
 			t.Fatalf("put: %v, until %v, %d bytes", err, until, s.Bytes())
 		}
@@ -33,7 +40,7 @@ func TestStoreDeliversOnce(t *testing.T) {
 			t.Errorf("another handle: %v", err)
 		}
 		it, done, err := s.Take(h, "op", unstopped)
-		if err != nil || len(it.KV) != 68 || s.Bytes() != 100 {
+		if err != nil || len(it.KV[0]) != 68 || s.Bytes() != 100 {
 			t.Errorf("take: %v, %d bytes held while it is read", err, s.Bytes())
 		}
 		done(false)
@@ -56,7 +63,7 @@ func TestStoreDeliversOnce(t *testing.T) {
 func TestStoreLaterReaderWins(t *testing.T) {
 	s := NewStore(1000, time.Hour, nil)
 	defer s.Close()
-	h, _, _ := s.Put("op", item(100))
+	h, _, _ := s.put("op", item(100))
 	stopped := 0
 	_, first, err := s.Take(h, "op", func() { stopped++ })
 	if err != nil {
@@ -80,10 +87,10 @@ func TestStoreLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		expired := 0
 		s := NewStore(250, 30*time.Second, func() { expired++ })
-		first, _, _ := s.Put("a", item(100))
+		first, _, _ := s.put("a", item(100))
 		time.Sleep(10 * time.Second)
-		second, _, _ := s.Put("b", item(100))
-		if _, _, err := s.Put("c", item(100)); !errors.Is(err, ErrFull) {
+		second, _, _ := s.put("b", item(100))
+		if _, _, err := s.put("c", item(100)); !errors.Is(err, ErrFull) {
 			t.Errorf("over the limit: %v", err)
 		}
 		time.Sleep(20 * time.Second)
@@ -115,7 +122,7 @@ func TestStoreLease(t *testing.T) {
 		if expired != 2 || s.Bytes() != 0 {
 			t.Errorf("after a failed read beyond its lease: %d expired, %d bytes", expired, s.Bytes())
 		}
-		_, _, _ = s.Put("d", item(100))
+		_, _, _ = s.put("d", item(100))
 		s.Close()
 		if s.Bytes() != 0 {
 			t.Errorf("%d bytes after Close", s.Bytes())
@@ -148,7 +155,7 @@ func TestStoreKeepsCount(t *testing.T) {
 				}
 			case 0:
 				it := item(rapid.IntRange(32, 400).Draw(t, "size"))
-				h, _, err := s.Put("op", it)
+				h, _, err := s.put("op", it)
 				if (err == nil) != (want+it.size() <= 1000) {
 					t.Fatalf("put of %d at %d: %v", it.size(), want, err)
 				}

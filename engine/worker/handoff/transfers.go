@@ -5,15 +5,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirhq/weir/engine/worker/loop"
 	"github.com/weirhq/weir/engine/worker/state"
 )
 
 // maxPairs bounds the peers that are told apart in Transfers.
 const maxPairs = 256
 
-// account adds one pull from a peer; h is nil when it failed.
-func (e *Endpoint) account(addr string, h *loop.Handoff, took time.Duration) {
+// account adds one pull of n bytes from a peer.
+func (e *Endpoint) account(addr string, good bool, n int64, took time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t := e.transfers[addr]
@@ -24,12 +23,12 @@ func (e *Endpoint) account(addr string, h *loop.Handoff, took time.Duration) {
 		t = &state.Transfer{Peer: addr}
 		e.transfers[addr] = t
 	}
-	if h == nil {
+	if !good {
 		t.Failures++
 		return
 	}
 	t.Pulls++
-	t.Bytes += 4*int64(len(h.Tokens)+len(h.Logits)) + int64(len(h.KV))
+	t.Bytes += n
 	t.Seconds += took.Seconds()
 }
 

@@ -21,19 +21,19 @@ var testInfo = engine.Info{Vocab: 5, KVBytesPerToken: 8, Fingerprint: engine.Fin
 func TestPayloadRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := loop.Handoff{Tokens: rapid.SliceOfN(rapid.Int32(), 0, 20).Draw(t, "tokens"),
-			Logits: rapid.SliceOfN(rapid.Float32(), 5, 5).Draw(t, "logits"), KV: rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "kv")}
+			Logits: rapid.SliceOfN(rapid.Float32(), 5, 5).Draw(t, "logits"), KV: rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 100), 0, 3).Draw(t, "kv")}
 		it := NewItem(in, testInfo.Fingerprint)
 		var b bytes.Buffer
 		if err := errors.Join(writeHeader(&b, it.Header), it.writePayload(&b)); err != nil {
 			t.Fatal(err)
 		}
 		h, err := readHeader(&b)
-		if err != nil || h.check(testInfo, len(in.Tokens)) != nil || h.payload() != int64(b.Len()) {
+		if err != nil || h.check(testInfo, len(in.Tokens), 0) != nil || h.payload() != int64(b.Len()) {
 			t.Fatalf("%v, %+v", err, h)
 		}
 		raw := slices.Clone(b.Bytes())
 		out, err := readPayload(&b, h)
-		if err != nil || !slices.Equal(out.Tokens, in.Tokens) || !slices.Equal(out.Logits, in.Logits) || !bytes.Equal(out.KV, in.KV) {
+		if err != nil || !slices.Equal(out.Tokens, in.Tokens) || !slices.Equal(out.Logits, in.Logits) || !slices.EqualFunc(out.KV, in.KV, bytes.Equal) {
 			t.Fatalf("%v: %v, want %v", err, out, in)
 		}
 		at := rapid.IntRange(0, len(raw)-1).Draw(t, "bit")
@@ -48,8 +48,8 @@ func TestPayloadRoundTrip(t *testing.T) {
 }
 
 func TestHeaderCheck(t *testing.T) {
-	good := Header{Status: statusOK, Tokens: 4, Vocab: 5, KVBytes: 40, Fingerprint: testInfo.Fingerprint.String()}
-	if err := good.check(testInfo, 4); err != nil {
+	good := Header{Status: statusOK, Tokens: 4, Vocab: 5, KVParts: []int64{30, 10}, Fingerprint: testInfo.Fingerprint.String()}
+	if err := good.check(testInfo, 4, 0); err != nil {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*Header){
@@ -57,12 +57,15 @@ func TestHeaderCheck(t *testing.T) {
 		"tokens":      func(h *Header) { h.Tokens = 5 },
 		"negative":    func(h *Header) { h.Tokens = -4 },
 		"vocabulary":  func(h *Header) { h.Vocab = 6 },
-		"no KV":       func(h *Header) { h.KVBytes = -1 },
-		"huge":        func(h *Header) { h.KVBytes = math.MaxInt64 },
+		"no KV":       func(h *Header) { h.KVParts[1] = -1 },
+		"many parts":  func(h *Header) { h.KVParts = make([]int64, maxParts+1) },
+		"not whole":   func(h *Header) { h.From = 2 },
+		"huge":        func(h *Header) { h.KVParts[0] = math.MaxInt64 },
 	} {
 		h := good
+		h.KVParts = slices.Clone(good.KVParts)
 		change(&h)
-		if err := h.check(testInfo, 4); !errors.Is(err, errVerify) {
+		if err := h.check(testInfo, 4, 0); !errors.Is(err, errVerify) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -95,15 +98,20 @@ func TestFrames(t *testing.T) {
 // never allocates for a header that check refuses.
 func FuzzHeader(f *testing.F) {
 	var b bytes.Buffer
-	it := NewItem(loop.Handoff{Tokens: []engine.Token{1, 2}, Logits: make([]float32, 5), KV: []byte("kv")}, testInfo.Fingerprint)
+	it := NewItem(loop.Handoff{Tokens: []engine.Token{1, 2}, Logits: make([]float32, 5), KV: [][]byte{[]byte("kv")}}, testInfo.Fingerprint)
 	_ = errors.Join(writeHeader(&b, it.Header), it.writePayload(&b))
 	f.Add(b.Bytes())
 	f.Add(frame(2, "{}"))
+	f.Add(append(frame(43, `{"tokens":2,"kv_parts":[1],"fingerprint":""}`), 1, 2, 3, 4, 5, 6, 7, 8, 9))
 	f.Add(frame(5000, "{"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := bytes.NewReader(data)
 		h, err := readHeader(r)
-		if err != nil || h.check(testInfo, 2) != nil {
+		if err != nil || h.check(testInfo, 2, 0) != nil && h.checkStage(engine.Info{Context: 4}) != nil {
+			return
+		}
+		if h.Vocab == 0 {
+			_, _ = readPayload(r, h)
 			return
 		}
 		if out, err := readPayload(r, h); err == nil && (len(out.Tokens) != 2 || len(out.Logits) != 5) {
@@ -146,7 +154,7 @@ func FuzzParams(f *testing.F) {
 }
 
 func TestOfferIsReadBack(t *testing.T) {
-	it := NewItem(loop.Handoff{Tokens: make([]engine.Token, 33), KV: []byte("kv")}, testInfo.Fingerprint)
+	it := NewItem(loop.Handoff{Tokens: make([]engine.Token, 33), KV: [][]byte{[]byte("kv")}}, testInfo.Fingerprint)
 	until := it.expiry()
 	offer := it.Offer(Handle{7}, until, "epoch", "::1", 7424, 16)
 	if len(offer.BlockIDs) != 1 || len(offer.BlockIDs[0]) != 3 || offer.NumTokens != 33 {

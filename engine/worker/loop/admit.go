@@ -114,7 +114,7 @@ func (l *Loop) importKV(j *job) {
 	j.req.Import = nil // the bytes are not needed twice
 	defer h.done()
 	l.makeRoom(j.given, nil)
-	n, err := l.runner.ImportKV(j.seq, h.KV)
+	n, err := l.runner.ImportKV(j.seq, h.KV...)
 	if err == nil && n != j.given {
 		err = fmt.Errorf("%w: %d tokens, the request has %d", engine.ErrKVFormat, n, j.given)
 	}
@@ -128,5 +128,10 @@ func (l *Loop) importKV(j *job) {
 	}
 	j.pos = n
 	l.enter(j)
+	if !h.Stopped.IsZero() {
+		l.o.Metrics.Downtime.Observe(time.Since(h.Stopped).Seconds())
+		l.load.MigratedIn++
+		l.load.DowntimeMS = smooth(l.load.DowntimeMS, float64(time.Since(h.Stopped).Microseconds())/1000)
+	}
 	l.take(j, h.Logits, time.Now())
 }

@@ -245,7 +245,7 @@ func TestMigrate(t *testing.T) {
 				}
 				text = append(text, b.Text...)
 			}
-			s.Migrate()
+			s.Migrate(0)
 		}
 		for range 200 {
 			select {

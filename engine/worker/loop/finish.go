@@ -46,6 +46,7 @@ func (l *Loop) finish(j *job, why Finish, err error) {
 	}
 	s.mu.Unlock()
 	j.ticket.End()
+	close(s.ended)
 	s.notify()
 }
 

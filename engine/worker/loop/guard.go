@@ -43,12 +43,12 @@ func (g *guard) Forget(s engine.Seq, n int) error {
 	return g.call(func() error { return g.Runner.Forget(s, n) })
 }
 
-func (g *guard) ExportKV(dst []byte, s engine.Seq) (kv []byte, err error) {
-	err = g.call(func() error { kv, err = g.Runner.ExportKV(dst, s); return err })
+func (g *guard) ExportKV(dst []byte, s engine.Seq, from int) (kv []byte, err error) {
+	err = g.call(func() error { kv, err = g.Runner.ExportKV(dst, s, from); return err })
 	return kv, err
 }
 
-func (g *guard) ImportKV(s engine.Seq, data []byte) (n int, err error) {
-	err = g.call(func() error { n, err = g.Runner.ImportKV(s, data); return err })
+func (g *guard) ImportKV(s engine.Seq, parts ...[]byte) (n int, err error) {
+	err = g.call(func() error { n, err = g.Runner.ImportKV(s, parts...); return err })
 	return n, err
 }

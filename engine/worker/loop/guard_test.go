@@ -34,14 +34,14 @@ func (r fragile) Forget(s engine.Seq, n int) error {
 	return r.Runner.Forget(s, n)
 }
 
-func (r fragile) ExportKV(dst []byte, s engine.Seq) ([]byte, error) {
+func (r fragile) ExportKV(dst []byte, s engine.Seq, from int) ([]byte, error) {
 	r.breaks("export")
-	return r.Runner.ExportKV(dst, s)
+	return r.Runner.ExportKV(dst, s, from)
 }
 
-func (r fragile) ImportKV(s engine.Seq, data []byte) (int, error) {
+func (r fragile) ImportKV(s engine.Seq, parts ...[]byte) (int, error) {
 	r.breaks("import")
-	return r.Runner.ImportKV(s, data)
+	return r.Runner.ImportKV(s, parts...)
 }
 
 // TestPanicBesideSteps: a panic of any call ends the loop, and no request hangs.
@@ -57,7 +57,7 @@ func TestPanicBesideSteps(t *testing.T) {
 		{"forget", false, []loop.Request{{Prompt: prompt(toy, "x")}}},
 		{"export", false, []loop.Request{{Prompt: prompt(toy, "x"), Export: true}}},
 		{"import", false, []loop.Request{{Prompt: prompt(toy, "x"),
-			Import: &loop.Handoff{Tokens: prompt(toy, "x"), Logits: make([]float32, toy.Info().Vocab), KV: make([]byte, 16)}}}},
+			Import: &loop.Handoff{Tokens: prompt(toy, "x"), Logits: make([]float32, toy.Info().Vocab), KV: [][]byte{make([]byte, 16)}}}}},
 		{"copy", true, []loop.Request{{Prompt: long}, {Prompt: prompt(toy, start)}}},
 	} {
 		t.Run(tt.call, func(t *testing.T) {

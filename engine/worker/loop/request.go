@@ -67,8 +67,11 @@ const DefaultDue = 10 * time.Second
 // Handoff is a request's state, ready to decode from.
 type Handoff struct {
 	Tokens []engine.Token // the prompt, and what was generated after it
-	Logits []float32      // the row after its last token, from which the first token is sampled
-	KV     []byte         // of Runner.ExportKV
+	Logits []float32      // the row after its last token, from which the first token is sampled; nil while it goes on here
+	KV     [][]byte       // parts of Runner.ExportKV, from position From on
+	From   int
+	// Stopped is when the generation stood still to move; zero for a prompt.
+	Stopped time.Time
 	// Done, when set, is called once the loop does not need the bytes any more.
 	Done func()
 }

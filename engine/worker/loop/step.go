@@ -98,7 +98,7 @@ func (l *Loop) giveUp(i int, why string) {
 
 // take samples j's next token from a row and delivers it.
 func (l *Loop) take(j *job, row []float32, now time.Time) {
-	if j.stream.leaving.Load() && !j.req.Export && l.handOver(j, row) {
+	if o := j.stream.orders.Swap(nil); o != nil && !j.req.Export && l.obey(j, row, o, now) {
 		return
 	}
 	lse := 0.0
@@ -128,7 +128,7 @@ func (l *Loop) take(j *job, row []float32, now time.Time) {
 	s.mu.Unlock()
 	l.timing(j, now)
 	if j.req.Export {
-		j.result = l.export(j, row)
+		j.result = l.export(j, 0, row)
 	}
 	j.tokens = append(j.tokens, t)
 	if finish == "" {
@@ -179,22 +179,26 @@ func (l *Loop) show(j *job, t engine.Token) Finish {
 
 // export takes a job's state along, nil when that fails. All its tokens are in
 // the KV cache, and row is the logits after them.
-func (l *Loop) export(j *job, row []float32) *Handoff {
-	kv, err := l.runner.ExportKV(nil, j.seq)
+func (l *Loop) export(j *job, from int, row []float32) *Handoff {
+	kv, err := l.runner.ExportKV(nil, j.seq, from)
 	if err != nil {
 		l.o.Log.Error("kv cannot be exported", "operation", j.req.Operation, "error", err)
 		return nil
 	}
-	return &Handoff{Tokens: slices.Clone(j.tokens[:j.pos]), Logits: slices.Clone(row), KV: kv}
+	return &Handoff{Tokens: slices.Clone(j.tokens[:j.pos]), Logits: slices.Clone(row), KV: [][]byte{kv}, From: from}
 }
 
-// handOver ends a job that goes on elsewhere: there its next token is sampled
-// from row. It is false when the job has to stay.
-func (l *Loop) handOver(j *job, row []float32) bool {
-	if j.result = l.export(j, row); j.result == nil {
-		j.stream.leaving.Store(false)
+// obey copies a job's state for a move, or ends the job with it: then its next
+// token is sampled from row elsewhere. It is false when the job goes on here.
+func (l *Loop) obey(j *job, row []float32, o *order, now time.Time) bool {
+	if !o.leave {
+		o.state <- l.export(j, o.from, nil)
 		return false
 	}
+	if j.result = l.export(j, o.from, row); j.result == nil {
+		return false
+	}
+	j.result.Stopped = now
 	l.keep(j)
 	l.finish(j, FinishMigrated, nil)
 	return true

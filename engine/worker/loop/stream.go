@@ -15,8 +15,9 @@ type Stream struct {
 	ready     chan struct{} // one slot: something is new
 	wake      func()        // tells the loop of a cancellation
 	cancelled atomic.Bool
-	leaving   atomic.Bool
 	begun     atomic.Bool
+	orders    atomic.Pointer[order]
+	ended     chan struct{} // closed with the finish
 	unwatch   func() bool
 
 	mu      sync.Mutex
@@ -80,10 +81,32 @@ func (s *Stream) Cancel() {
 	}
 }
 
+// order asks for a running request's state from a position on.
+type order struct {
+	from  int
+	leave bool          // the generation ends with it
+	state chan *Handoff // one slot; nil where it cannot be exported
+}
+
 // Migrate ends the generation before its next token with FinishMigrated and the
-// state in Result, from which another worker goes on. Where the state cannot be
-// exported the generation goes on here.
-func (s *Stream) Migrate() { s.leaving.Store(true) }
+// state from a position on in Result, from which another worker goes on. Where
+// the state cannot be exported the generation goes on here.
+func (s *Stream) Migrate(from int) { s.orders.Store(&order{from: from, leave: true}) }
+
+// Stage copies the state from a position on before the next token, while the
+// generation goes on. It is nil where the request has ended or its state cannot
+// be exported.
+func (s *Stream) Stage(ctx context.Context, from int) *Handoff {
+	o := &order{from: from, state: make(chan *Handoff, 1)}
+	s.orders.Store(o)
+	select {
+	case h := <-o.state:
+		return h
+	case <-s.ended:
+	case <-ctx.Done():
+	}
+	return nil
+}
 
 // Begun reports whether a token has been generated, here or before.
 func (s *Stream) Begun() bool { return s.begun.Load() }

@@ -43,6 +43,11 @@ type Set struct {
 	ExportBytes                    prometheus.Counter
 	ExportsRefused, ExportsExpired prometheus.Counter
 
+	Migrations     *prometheus.CounterVec // result
+	Stages         prometheus.Histogram
+	MigrationBytes prometheus.Counter
+	Downtime       prometheus.Histogram
+
 	reg   *prometheus.Registry
 	model prometheus.Registerer // adds the model's labels
 }
@@ -87,6 +92,7 @@ func New(model string, kvTokens int) *Set {
 	s.load(m, kvTokens)
 	s.latency(m)
 	s.handoff(m)
+	s.migration(m)
 	return s
 }
 
@@ -147,6 +153,20 @@ func (s *Set) handoff(m maker) {
 	s.ExportBytes = m.counter("weir:kv_export_bytes_total", "Bytes of hand-offs sent to other workers.")
 	s.ExportsRefused = m.counter("weir:kv_exports_refused_total", "Hand-offs not offered because the store was full.")
 	s.ExportsExpired = m.counter("weir:kv_exports_expired_total", "Hand-offs that nobody fetched in time.")
+}
+
+// Results of Set.Migrations.
+const (
+	MigratedStaged  = "staged"  // all but the last tokens were sent ahead
+	MigratedWhole   = "whole"   // in one piece, while the request stood still
+	MigratedAborted = "aborted" // the request stayed
+)
+
+func (s *Set) migration(m maker) {
+	s.Migrations = m.counters("weir:migrations_total", "Running requests asked to go on elsewhere, by what became of it.", "result", MigratedStaged, MigratedWhole, MigratedAborted)
+	s.Stages = m.histogram("weir:migration_stages", "Copies of a request that moved in stages, the last one included.", []float64{1, 2, 3, 4})
+	s.MigrationBytes = m.counter("weir:migration_bytes_total", "Bytes of KV sent ahead of requests that move.")
+	s.Downtime = m.histogram("weir:migration_downtime_seconds", "From the stop of a request at another worker to its next token here.", pullBuckets)
 }
 
 // Register adds what another part counts, under the model's labels.

@@ -85,7 +85,7 @@ type pair struct {
 func newPair(ctx context.Context, server, client *tls.Config) (*pair, error) {
 	info := engine.Info{Vocab: 256, KVBytesPerToken: handoffBytes / handoffTokens, Fingerprint: engine.Fingerprint{Weights: "bench"}}
 	p := &pair{store: handoff.NewStore(1<<30, time.Minute, nil), prompt: make([]engine.Token, handoffTokens), done: make(chan error, 2)}
-	p.item = handoff.NewItem(loop.Handoff{Tokens: p.prompt, Logits: make([]float32, info.Vocab), KV: make([]byte, handoffBytes)}, info.Fingerprint)
+	p.item = handoff.NewItem(loop.Handoff{Tokens: p.prompt, Logits: make([]float32, info.Vocab), KV: [][]byte{make([]byte, handoffBytes)}}, info.Fingerprint)
 	open := func() (*handoff.Endpoint, string, error) {
 		conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 		if err != nil {
@@ -116,8 +116,8 @@ func (p *pair) close() {
 
 // pull is one hand-off, from the request to the verified bytes, in MB/s.
 func (p *pair) pull(ctx context.Context) (float64, error) {
-	h, _, err := p.store.Put("bench", p.item)
-	if err != nil {
+	h := handoff.NewHandle()
+	if _, err := p.store.Put(h, "bench", p.item); err != nil {
 		return 0, err
 	}
 	began := time.Now()

@@ -249,27 +249,35 @@ func (r *Runner) Forget(s engine.Seq, n int) error {
 	return nil
 }
 
-// Exported KV: magic, CRC-32 of the rest, then per token its number and zeros.
-const magic = "toykv/1\x00"
+// Exported KV: magic, CRC-32 of the rest, position of the first token, then per
+// token its number and zeros.
+const (
+	magic    = "toykv/2\x00"
+	kvHeader = len(magic) + 8
+)
 
 // ExportKV implements engine.Runner.
-func (r *Runner) ExportKV(dst []byte, s engine.Seq) ([]byte, error) {
+func (r *Runner) ExportKV(dst []byte, s engine.Seq, from int) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	seq, err := r.held(s)
 	if err != nil {
 		return dst, err
 	}
-	body := make([]byte, len(seq)*r.o.KVBytesPerToken)
-	for i, t := range seq {
-		binary.LittleEndian.PutUint32(body[i*r.o.KVBytesPerToken:], uint32(t))
+	if from < 0 || from > len(seq) {
+		return dst, fmt.Errorf("runnertest: export from %d of %d", from, len(seq))
+	}
+	body := make([]byte, 4+(len(seq)-from)*r.o.KVBytesPerToken)
+	binary.LittleEndian.PutUint32(body, uint32(from))
+	for i, t := range seq[from:] {
+		binary.LittleEndian.PutUint32(body[4+i*r.o.KVBytesPerToken:], uint32(t))
 	}
 	dst = binary.LittleEndian.AppendUint32(append(dst, magic...), crc32.ChecksumIEEE(body))
 	return append(dst, body...), nil
 }
 
 // ImportKV implements engine.Runner.
-func (r *Runner) ImportKV(s engine.Seq, data []byte) (int, error) {
+func (r *Runner) ImportKV(s engine.Seq, parts ...[]byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	seq, err := r.held(s)
@@ -279,12 +287,10 @@ func (r *Runner) ImportKV(s engine.Seq, data []byte) (int, error) {
 	if len(seq) != 0 {
 		return 0, fmt.Errorf("runnertest: import into sequence %d, which is in use", s)
 	}
-	body, ok := bytes.CutPrefix(data, []byte(magic))
-	if !ok || len(body) < 4 || (len(body)-4)%r.o.KVBytesPerToken != 0 || crc32.ChecksumIEEE(body[4:]) != binary.LittleEndian.Uint32(body) {
-		return 0, fmt.Errorf("runnertest: %d bytes: %w", len(data), engine.ErrKVFormat)
-	}
-	for body = body[4:]; len(body) > 0; body = body[r.o.KVBytesPerToken:] {
-		seq = append(seq, engine.Token(binary.LittleEndian.Uint32(body)))
+	for _, data := range parts {
+		if seq, err = r.appendPart(seq, data); err != nil {
+			return 0, err
+		}
 	}
 	switch {
 	case len(seq) > r.o.Context:
@@ -294,6 +300,21 @@ func (r *Runner) ImportKV(s engine.Seq, data []byte) (int, error) {
 	}
 	r.seqs[s] = seq
 	return len(seq), nil
+}
+
+// appendPart appends the tokens of exported KV.
+func (r *Runner) appendPart(seq []engine.Token, data []byte) ([]engine.Token, error) {
+	if len(data) < kvHeader || string(data[:len(magic)]) != magic || (len(data)-kvHeader)%r.o.KVBytesPerToken != 0 {
+		return nil, fmt.Errorf("runnertest: %d bytes: %w", len(data), engine.ErrKVFormat)
+	}
+	sum, body := data[len(magic):], data[len(magic)+4:]
+	if crc32.ChecksumIEEE(body) != binary.LittleEndian.Uint32(sum) || int(binary.LittleEndian.Uint32(body)) != len(seq) {
+		return nil, fmt.Errorf("runnertest: part at %d: %w", len(seq), engine.ErrKVFormat)
+	}
+	for body = body[4:]; len(body) > 0; body = body[r.o.KVBytesPerToken:] {
+		seq = append(seq, engine.Token(binary.LittleEndian.Uint32(body)))
+	}
+	return seq, nil
 }
 
 // Close implements engine.Runner.

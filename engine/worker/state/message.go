@@ -48,6 +48,8 @@ type Load struct {
 	PrefixHits           uint64  `json:"prefix_hits"`    // of them found
 	HitRate              float64 `json:"hit_rate"`       // of recent lookups, 0 to 1
 	StepMS               float64 `json:"step_ms"`        // mean of recent steps
+	MigratedIn           uint64  `json:"migrated_in"`    // running requests taken over from other workers with their KV, since the start
+	DowntimeMS           float64 `json:"downtime_ms"`    // mean of recent ones: from the stop there to the next token here
 }
 
 // Phase is how far a request is.
