@@ -43,9 +43,10 @@ test: setup-test build engine lint
 	WEIR_LIB="$(CURDIR)/lib" WEIR_BIN="$(CURDIR)/bin/weir" $(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -E '$(NORACE)')
 
 # soak runs the same tests with the full counts and durations.
+soak: SHELL = bash
 soak: setup-test build engine
 	cd internal/e2e/openaijs && npm ci --no-fund --no-audit
-	WEIR_SOAK=1 WEIR_LIB="$(CURDIR)/lib" WEIR_BIN="$(CURDIR)/bin/weir" $(GO) test -count=1 -timeout 4h -v ./... | grep -vE '^(=== RUN|=== PAUSE|=== CONT)'
+	set -o pipefail; WEIR_SOAK=1 WEIR_LIB="$(CURDIR)/lib" WEIR_BIN="$(CURDIR)/bin/weir" $(GO) test -count=1 -p 1 -timeout 4h -v ./... | { grep --line-buffered -vE '^=== (RUN|PAUSE|CONT)' || true; }
 
 bench: setup build engine
 	WEIR_LIB="$(CURDIR)/lib" bin/weir bench --json-out out/bench.json $(if $(wildcard ../shared/data),--data ../shared/data)

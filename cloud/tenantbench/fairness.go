@@ -9,20 +9,20 @@ import (
 	"github.com/weirhq/weir/tenants/fairsim"
 )
 
+const needsTraces = "fairness of tenants needs --data with traces/servegen-m-large-*.csv.gz"
+
 // fairness plays recorded clients under the fair queue and first come, first
 // served, from three times of day, and returns the worst figure of each kind.
-// Without the recordings it says so and measures nothing.
+// Without the recordings its bars are unmeasured.
 func fairness(env bench.Env) ([]bench.Bar, error) {
 	if env.Data == "" {
-		fmt.Fprintln(env.Out, "fairness: not measured, it needs --data with traces/servegen-m-large-*.csv.gz")
-		return nil, nil
+		return bench.Unmeasured(needsTraces, fairBars(0, 0, 0)...), nil
 	}
 	gap, jain, throughput := 0.0, 1.0, 0.0
 	for i, start := range []string{"0", "43200", "216000"} {
 		clients, err := fairsim.ServeGenMLarge(env.Data, start)
 		if errors.Is(err, fs.ErrNotExist) {
-			fmt.Fprintf(env.Out, "fairness: not measured: %v\n", err)
-			return nil, nil
+			return bench.Unmeasured(needsTraces, fairBars(0, 0, 0)...), nil
 		}
 		if err != nil {
 			return nil, err
@@ -37,9 +37,13 @@ func fairness(env bench.Env) ([]bench.Bar, error) {
 			throughput = t
 		}
 	}
+	return fairBars(gap, jain, throughput), nil
+}
+
+func fairBars(gap, jain, throughput float64) []bench.Bar {
 	return []bench.Bar{
 		{Name: "tenants.fair.gap_of_bound", Measured: gap, Unit: "ratio", Want: bench.AtMost, Bound: 1},
 		{Name: "tenants.fair.jain", Measured: jain},
 		{Name: "tenants.fair.throughput_of_fcfs", Measured: throughput, Unit: "ratio"},
-	}, nil
+	}
 }

@@ -5,8 +5,10 @@ package bench
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -36,10 +38,24 @@ type Bar struct {
 	Unit     string    `json:"unit,omitempty"` // "ratio", "ms", "tok/s"
 	Want     Direction `json:"want,omitempty"`
 	Bound    float64   `json:"bound,omitempty"`
+	// Missing says what a bar lacks that could not be measured.
+	Missing string `json:"missing,omitempty"`
 }
 
-// OK reports whether the bar is met. A figure for information always is.
+// Unmeasured returns the bars without figures, for want of what is missing.
+func Unmeasured(missing string, bars ...Bar) []Bar {
+	for i := range bars {
+		bars[i].Missing = missing
+	}
+	return bars
+}
+
+// OK reports whether the bar is met. A figure for information always is, one
+// that was not measured never.
 func (b Bar) OK() bool {
+	if b.Missing != "" {
+		return false
+	}
 	switch b.Want {
 	case AtLeast:
 		return b.Measured >= b.Bound
@@ -49,7 +65,8 @@ func (b Bar) OK() bool {
 	return true
 }
 
-// String is the bar's line: BAR name measured bound ok|MISS.
+// String is the bar's line: BAR name measured bound ok|MISS, or, without a
+// figure, BAR name - bound not-measured.
 func (b Bar) String() string {
 	verdict := "ok"
 	if !b.OK() {
@@ -58,6 +75,9 @@ func (b Bar) String() string {
 	bound := "-"
 	if b.Want != Info {
 		bound = fmt.Sprintf("%s%g", b.Want, b.Bound)
+	}
+	if b.Missing != "" {
+		return fmt.Sprintf("BAR %s - %s not-measured", b.Name, bound)
 	}
 	return fmt.Sprintf("BAR %s %.4g%s %s %s", b.Name, b.Measured, b.Unit, bound, verdict)
 }
@@ -117,28 +137,41 @@ func run(ctx context.Context, env cli.Env, suites []Suite, args []string) error 
 	defer os.RemoveAll(dir)
 	r := Result{Date: time.Now().UTC(), Machine: machine()}
 	benchEnv := Env{Out: env.Stdout, Dir: dir, Lib: *lib, Data: *data, Getenv: env.Getenv}
+	var failed []error
 	for _, s := range suites {
 		if !slices.Contains(*chosen, s.Name) {
 			continue
 		}
 		fmt.Fprintf(env.Stdout, "== %s: %s\n", s.Name, s.Short)
 		bars, err := s.Run(ctx, benchEnv)
-		if err != nil {
-			return fmt.Errorf("suite %s: %w", s.Name, err)
-		}
 		r.Bars = append(r.Bars, bars...)
+		if err != nil {
+			err = fmt.Errorf("suite %s: %w", s.Name, err)
+			fmt.Fprintln(env.Stdout, err)
+			failed = append(failed, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
 	}
-	return r.publish(env.Stdout, *jsonOut)
+	return errors.Join(append(failed, r.publish(env.Stdout, *jsonOut))...)
 }
 
 func (r Result) publish(w io.Writer, jsonOut string) error {
 	fmt.Fprintf(w, "\n%s, %s\n", r.Date.Format(time.DateOnly), r.Machine)
 	missed := 0
+	lacking := map[string]bool{}
 	for _, b := range r.Bars {
 		fmt.Fprintln(w, b)
-		if !b.OK() {
+		switch {
+		case b.Missing != "":
+			lacking[b.Missing] = true
+		case !b.OK():
 			missed++
 		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(lacking)) {
+		fmt.Fprintln(w, "not measured:", what)
 	}
 	if jsonOut != "" {
 		data, err := json.MarshalIndent(r, "", "  ")
