@@ -56,7 +56,7 @@ func (m Model) entry() (*cascading.Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("calibration: %w", err)
 	}
-	return cascading.New(m.Cascade[0], set, cal)
+	return cascading.New(cascading.Options{Pools: m.Cascade, Policy: set, Calibration: cal, Continues: m.Continues})
 }
 
 func (m Model) settings() (policy.Settings, error) {

@@ -53,7 +53,7 @@ func TestCascadeEntries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if g := models["auto"]; g.Pool != "large" || g.Named || g.Cascade == nil || g.Cascade.Small() != "small" {
+		if g := models["auto"]; g.Pool != "large" || g.Named || g.Cascade == nil || g.Cascade.First() != "small" {
 			t.Errorf("%+v gives %+v", tt.m, g)
 		}
 	}

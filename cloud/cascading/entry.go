@@ -1,82 +1,112 @@
-// Package cascading lets a model of the cloud be a cascade: a small pool
-// answers, its answer is judged by package cascade as an edge node judges its
-// own, and a large pool answers where that one is wanting.
+// Package cascading lets a model of the cloud be a cascade: a small pool is
+// asked first, its answer is judged by package cascade as an edge node judges
+// its own, and a larger pool answers where that one is wanting.
 package cascading
 
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/policy"
+	"github.com/weirhq/weir/cascade/stream"
 )
 
-// Entry is one such model. It is safe for concurrent use. Its controller is
-// this gateway's alone: each of several holds a rate for the requests that it
-// sees.
-type Entry struct {
-	small string
-	cal   cascade.Calibration
-	set   policy.Settings
-
-	mu  sync.Mutex
-	ctl *policy.Controller
+// Options of an Entry.
+type Options struct {
+	// Pools are asked in this order: the small one first, the large one, whose
+	// answers are not judged, last.
+	Pools  []string
+	Policy policy.Settings
+	// Calibration is that of the small pool's model.
+	Calibration cascade.Calibration
+	// Continues says that the large pool's servers go on with a begun answer.
+	Continues bool
 }
 
-// New makes an entry over a small pool. cal calibrates the small pool's model.
-// Settings that need an edge node, or labels, which a gateway does not collect,
-// are refused.
-func New(small string, set policy.Settings, cal cascade.Calibration) (*Entry, error) {
-	if err := cal.Validate(); err != nil {
+// Entry is one such model. It is safe for concurrent use. Its controller is
+// this gateway's alone: each of several holds a rate, and spends a budget, for
+// the requests that it sees.
+type Entry struct {
+	o Options
+
+	mu       sync.Mutex
+	ctl      *policy.Controller
+	reserved int64   // nano-dollars of requests under way
+	mean     float64 // moving mean of what the large pool's answers cost, nano-dollars
+}
+
+// New makes an entry. Settings that need an edge node, or labels, which a
+// gateway does not collect, are refused with the reason.
+func New(o Options) (*Entry, error) {
+	if len(o.Pools) != 2 || slices.Contains(o.Pools, "") || o.Pools[0] == o.Pools[1] {
+		return nil, errors.New("a cascade needs two pools, the small one first")
+	}
+	if err := o.Calibration.Validate(); err != nil {
 		return nil, err
 	}
-	if err := set.Validate(); err != nil {
+	if err := o.Policy.Validate(); err != nil {
 		return nil, err
 	}
+	if err := o.refuse(); err != nil {
+		return nil, err
+	}
+	return &Entry{o: o, ctl: policy.NewController(o.Policy, o.Calibration)}, nil
+}
+
+// refuse names the first setting that would have no effect.
+func (o *Options) refuse() error {
+	set := &o.Policy
 	for _, bad := range []struct {
-		set bool
-		key string
+		set      bool
+		key, why string
 	}{
-		{set.Mode != "", "mode"}, {set.Privacy != "", "privacy"}, {set.Budget != nil, "budget"}, {set.Risk != nil, "risk"}, {set.Shadow != nil, "shadow"},
-		{set.Hedge, "hedge"}, {set.SkipEdge, "skip_edge"}, {set.Checks != nil, "validate"}, {set.Window != nil, "window"}, {set.Handoff != "", "handoff"}, {set.Sticky, "sticky"},
+		{set.Mode != "", "mode", edgeOnly}, {set.Privacy != "", "privacy", edgeOnly}, {set.Hedge, "hedge", edgeOnly},
+		{set.SkipEdge, "skip_edge", edgeOnly}, {set.Sticky, "sticky", edgeOnly}, {set.Checks != nil, "validate", edgeOnly},
+		{set.Risk != nil, "risk", noLabels}, {set.Shadow != nil, "shadow", noLabels},
+		{set.Handoff == stream.HandoffContinue && !o.Continues, "handoff", "continue needs a large pool that goes on with a begun answer: declare continues: true"},
 	} {
 		if bad.set {
-			return nil, fmt.Errorf("%w: %s has no effect on a cascade in the cloud: use name and one of threshold, rate and value", policy.ErrSettings, bad.key)
+			return fmt.Errorf("%w: %s has no effect on a cascade in the cloud: %s", policy.ErrSettings, bad.key, bad.why)
 		}
 	}
-	if small == "" {
-		return nil, errors.New("a cascade needs the name of its small pool")
-	}
-	return &Entry{small: small, cal: cal, set: set, ctl: policy.NewController(set, cal)}, nil
+	return nil
 }
 
-// Small is the pool that is asked first.
-func (e *Entry) Small() string { return e.small }
+const (
+	edgeOnly = "it is an edge node's"
+	noLabels = "a gateway collects no labels of the answers that it keeps"
+)
 
-// Ask is what a judgement looks at beside the answer.
-type Ask struct {
-	Fingerprint string        // of the instance that answered, as package pool tells it
-	Remaining   time.Duration // until the deadline; 0 without one, negative once it has passed
-	LargeNano   int64         // bound of what asking the large pool costs
-}
+// First is the pool that is asked first.
+func (e *Entry) First() string { return e.o.Pools[0] }
 
-// Judge judges an answer of the small pool, and notes what the policy wanted.
-func (e *Entry) Judge(a *Answer, ask Ask, now time.Time) (v cascade.Verdict, policyName string) {
+// Pools are all pools, the large one last.
+func (e *Entry) Pools() []string { return e.o.Pools }
+
+// Restore takes over what an earlier process has saved.
+func (e *Entry) Restore(s policy.Saved) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	p := e.ctl.Policy(policy.Costs{CloudNano: ask.LargeNano})
-	cal := &e.cal
-	if !strings.HasPrefix(ask.Fingerprint, cal.Fingerprint+":") {
-		cal = nil // another model: nothing is known of its answers
-	}
-	req := cascade.Request{Remaining: ask.Remaining}
-	node := cascade.Node{EdgeReady: true, Link: cascade.LinkUp}
-	v = cascade.After(&req, &cascade.Answer{Signals: a.Signals, Failed: a.Empty()}, cal, &p, &node)
-	if v.Known {
-		e.ctl.Observe(policy.Decided{Verdict: v}, now)
-	}
-	return v, p.Name
+	e.ctl.Restore(s)
+}
+
+// Saved is what the entry has to remember over a restart. Money that is promised
+// to requests under way counts as spent: if this process dies they may still
+// cost it.
+func (e *Entry) Saved() policy.Saved {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.ctl.Saved()
+	s.Spent += e.reserved
+	return s
+}
+
+// left is what the budget still holds, in nano-dollars; ok is false without one.
+func (e *Entry) left(now time.Time) (nano int64, ok bool) {
+	nano, ok = e.ctl.BudgetLeft(now)
+	return max(0, nano-e.reserved), ok
 }

@@ -12,7 +12,8 @@ import (
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/policy"
-	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/cascade/stream"
+	"github.com/weirhq/weir/cloud/gateway/chunk"
 )
 
 func calibration() cascade.Calibration {
@@ -37,79 +38,169 @@ func read(t *testing.T, data []byte) *Answer {
 	return a
 }
 
-func TestJudge(t *testing.T) {
-	e, err := New("small", policy.Settings{}, calibration())
+const right = "fp:llama:1"
+
+func entry(t testing.TB, set policy.Settings) *Entry {
+	t.Helper()
+	e, err := New(Options{Pools: []string{"small", "large"}, Policy: set, Calibration: calibration()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	right := "fp:llama:1"
+	return e
+}
+
+func TestJudge(t *testing.T) {
+	e := entry(t, policy.Settings{})
 	for _, tt := range []struct {
-		name     string
-		answer   []byte
-		ask      Ask
-		escalate bool
-		reason   cascade.Reason
+		name   string
+		answer []byte
+		ask    Ask
+		what   stream.Ask
+		reason cascade.Reason
 	}{
-		{"sure", chat("a", -.001, -.001), Ask{Fingerprint: right}, false, cascade.ReasonConfident},
-		{"doubtful", chat("a", -.001, -2), Ask{Fingerprint: right}, true, cascade.ReasonLowConfidence},
-		{"empty", chat(" ", -.001), Ask{Fingerprint: right}, true, cascade.ReasonValidatorFailed},
-		{"no signal", chat("a"), Ask{Fingerprint: right}, true, cascade.ReasonSignalUnusable},
-		{"another model", chat("a", -.001), Ask{Fingerprint: "gq:llama:1"}, true, cascade.ReasonSignalUnusable},
-		{"an engine without a fingerprint", chat("a", -.001), Ask{}, true, cascade.ReasonSignalUnusable},
-		{"no time left", chat("a", -2), Ask{Fingerprint: right, Remaining: -1}, false, cascade.ReasonDeadline},
+		{"sure", chat("a", -.001, -.001), Ask{Fingerprint: right}, stream.AskNone, cascade.ReasonConfident},
+		{"doubtful", chat("a", -.001, -2), Ask{Fingerprint: right}, stream.AskRestart, cascade.ReasonLowConfidence},
+		{"empty", chat(" ", -.001), Ask{Fingerprint: right}, stream.AskRestart, cascade.ReasonValidatorFailed},
+		{"no signal", chat("a"), Ask{Fingerprint: right}, stream.AskRestart, cascade.ReasonSignalUnusable},
+		{"another model", chat("a", -.001), Ask{Fingerprint: "gq:llama:1"}, stream.AskRestart, cascade.ReasonSignalUnusable},
+		{"an engine without a fingerprint", chat("a", -.001), Ask{}, stream.AskRestart, cascade.ReasonSignalUnusable},
+		{"no time left", chat("a", -2), Ask{Fingerprint: right, Remaining: -1}, stream.AskNone, cascade.ReasonDeadline},
 	} {
-		if v, _ := e.Judge(read(t, tt.answer), tt.ask, time.Unix(0, 0)); v.Escalate != tt.escalate || v.Reason != tt.reason {
-			t.Errorf("%s: %+v", tt.name, v)
+		c := e.Open()
+		d := c.Draft(Form{})
+		out := d.Whole(read(t, tt.answer), tt.ask)
+		if why := out.Reason + out.End.Reason; out.Ask != tt.what || out.Done != (tt.what == stream.AskNone) || why != tt.reason || d.Verdict().Reason != tt.reason {
+			t.Errorf("%s: %+v %+v", tt.name, out, d.Verdict())
 		}
+		c.Settle(time.Unix(0, 0))
+	}
+}
+
+// events feeds a stream of words with their log-probabilities and returns the
+// first thing that is to be done, with how many words were fed.
+func (d *Draft) feedAll(ask Ask, probs ...float64) (stream.Output, int) {
+	for i, lp := range probs {
+		c := chunk.Read(fmt.Appendf(nil, `{"choices":[{"delta":{"content":"x"},"logprobs":{"content":[{"logprob":%v}]}}]}`, lp))
+		d.Shows()
+		if out := d.Event(&c, func() Ask { return ask }, time.Unix(0, 0)); out != (stream.Output{}) {
+			return out, i + 1
+		}
+	}
+	return stream.Output{}, len(probs)
+}
+
+// A stream is judged when its window is over, or when it is lost before; after
+// that doubt is the hand-off's affair.
+func TestWindow(t *testing.T) {
+	cal := calibration()
+	cal.Prefix = &cascade.Prefix{Tokens: 3, Bias: .5, Terms: cal.Terms, PhiMean: 2, PhiSD: 1}
+	ask := Ask{Fingerprint: right}
+	for _, tt := range []struct {
+		name  string
+		set   policy.Settings
+		form  Form
+		probs []float64
+		want  stream.Output
+		after int
+	}{
+		{"good", policy.Settings{}, Form{Stream: true}, []float64{-.001, -.001, -.001, -.001}, stream.Output{Flush: true}, 3},
+		{"doubtful", policy.Settings{}, Form{Stream: true}, []float64{-.4, -.4, -.4, -.4}, stream.Output{Ask: stream.AskRestart, Reason: cascade.ReasonLowConfidence}, 3},
+		{"lost", policy.Settings{}, Form{Stream: true}, []float64{-5, -.001, -.001}, stream.Output{Ask: stream.AskRestart, Reason: cascade.ReasonLowConfidence}, 1},
+		{"short", policy.Settings{}, Form{Stream: true, MaxTokens: 8}, []float64{-.4, -.4, -.4, -.4}, stream.Output{}, 4},
+		{"whole", policy.Settings{}, Form{}, []float64{-.4, -.4, -.4, -.4}, stream.Output{}, 4},
+		{"own window", policy.Settings{Window: &policy.Window{Tokens: 2}}, Form{Stream: true}, []float64{-.001, -.001}, stream.Output{Flush: true}, 2},
+		{"none", policy.Settings{Window: &policy.Window{}, Handoff: stream.HandoffContinue}, Form{Stream: true}, []float64{-.001, -6}, stream.Output{Ask: stream.AskContinue, Reason: cascade.ReasonLowConfidence}, 2},
+	} {
+		e, err := New(Options{Pools: []string{"small", "large"}, Policy: tt.set, Calibration: cal, Continues: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, n := e.Open().Draft(tt.form).feedAll(ask, tt.probs...); out != tt.want || n != tt.after {
+			t.Errorf("%s: %+v after %d", tt.name, out, n)
+		}
+	}
+	if out, n := entry(t, policy.Settings{}).Open().Draft(Form{Stream: true}).feedAll(ask, -5, -5, -5, -5); n != 4 || out.Ask != stream.AskNone {
+		t.Errorf("without a calibration for beginnings: %+v after %d", out, n)
 	}
 }
 
 func TestRateIsHeld(t *testing.T) {
 	rate := .3
-	e, err := New("small", policy.Settings{Name: "third", Rate: &rate}, calibration())
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := entry(t, policy.Settings{Name: "third", Rate: &rate})
 	rng, escalated := rand.New(rand.NewPCG(1, 2)), 0
 	const n = 4000
 	for i := range n {
-		a := &Answer{Signals: read(t, chat("a", -3*rng.Float64())).Signals}
-		text := "a"
-		a.choice.Message.Content = &text
-		v, name := e.Judge(a, Ask{Fingerprint: "fp:llama:1"}, time.Unix(0, 0))
-		if name != "third" {
-			t.Fatal(name)
+		c := e.Open()
+		out := c.Draft(Form{}).Whole(read(t, chat("a", -3*rng.Float64())), Ask{Fingerprint: right})
+		if c.Policy() != "third" {
+			t.Fatal(c.Policy())
 		}
-		if v.Escalate && i >= n/2 {
+		if out.Ask != stream.AskNone && i >= n/2 {
 			escalated++
 		}
+		c.Settle(time.Unix(0, 0))
 	}
 	if got := float64(escalated) / (n / 2); math.Abs(got-rate) > .02 {
 		t.Errorf("share %v, want %v", got, rate)
 	}
 }
 
+// A budget bounds the day's spending, requests under way included, and what was
+// spent outlives a restart.
+func TestBudget(t *testing.T) {
+	set := policy.Settings{Budget: &policy.Budget{PerDayNano: 1000, RightNano: 1e9}}
+	e, now := entry(t, set), time.Unix(86400*20000, 0)
+	ask := Ask{Now: now, Fingerprint: right, LargeNano: 600}
+	first, second := e.Open(), e.Open()
+	if out := first.Draft(Form{}).Whole(read(t, chat("a", -3)), ask); out.Ask != stream.AskRestart {
+		t.Fatalf("%+v", out)
+	}
+	if out := second.Draft(Form{}).Whole(read(t, chat("a", -3)), ask); out.End.Reason != cascade.ReasonBudget {
+		t.Errorf("beyond what is promised: %+v", out)
+	}
+	if s := e.Saved(); s.Spent != 600 {
+		t.Errorf("saved %+v", s)
+	}
+	first.Paid(900)
+	first.Settle(now)
+	second.Settle(now)
+	again := entry(t, set)
+	again.Restore(e.Saved())
+	ask.LargeNano = 200
+	if out := again.Open().Draft(Form{}).Whole(read(t, chat("a", -3)), ask); out.End.Reason != cascade.ReasonBudget {
+		t.Errorf("after a restart: %+v", out)
+	}
+	ask.Now = now.Add(24 * time.Hour)
+	if out := again.Open().Draft(Form{}).Whole(read(t, chat("a", -3)), ask); out.Ask != stream.AskRestart {
+		t.Errorf("the next day: %+v", out)
+	}
+}
+
 func TestNewRefuses(t *testing.T) {
-	for _, spec := range []string{`{"mode":"auto"}`, `{"privacy":"any"}`, `{"budget":{"per_day_nano":1,"right_nano":1}}`,
-		`{"risk":{"alpha":0.1,"delta":0.1,"max_rate":1}}`, `{"shadow":0.1}`, `{"hedge":true}`, `{"window":{}}`, `{"handoff":"finish"}`, `{"sticky":true}`, `{"skip_edge":true}`, `{"validate":{"refusals":true}}`} {
+	pair := []string{"small", "large"}
+	for spec, why := range map[string]string{
+		`{"mode":"auto"}`: "edge node", `{"privacy":"any"}`: "edge node", `{"hedge":true}`: "edge node", `{"sticky":true}`: "edge node", `{"skip_edge":true}`: "edge node",
+		`{"validate":{"refusals":true}}`: "edge node", `{"risk":{"alpha":0.1,"delta":0.1,"max_rate":1}}`: "no labels", `{"shadow":0.1}`: "no labels", `{"handoff":"continue"}`: "continues: true",
+	} {
 		set, err := policy.Parse([]byte(spec))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := New("small", set, calibration()); !errors.Is(err, policy.ErrSettings) {
+		if _, err := New(Options{Pools: pair, Policy: set, Calibration: calibration()}); !errors.Is(err, policy.ErrSettings) || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v", spec, err)
 		}
 	}
-	if _, err := New("", policy.Settings{}, calibration()); err == nil {
-		t.Error("no small pool")
+	for _, pools := range [][]string{nil, {"small"}, {"small", ""}, {"small", "small"}} {
+		if _, err := New(Options{Pools: pools, Calibration: calibration()}); err == nil {
+			t.Errorf("pools %q", pools)
+		}
 	}
-	if _, err := New("small", policy.Settings{}, cascade.Calibration{}); err == nil {
+	if _, err := New(Options{Pools: pair}); err == nil {
 		t.Error("no calibration")
 	}
 }
 
-// What a client gets of a kept answer is what it would have got of the server,
-// whole or streamed.
+// What a client gets of a kept answer is what it would have got of the server.
 func TestForms(t *testing.T) {
 	a := read(t, chat("hello you", -.1, -.2))
 	for _, probs := range []bool{false, true} {
@@ -127,45 +218,14 @@ func TestForms(t *testing.T) {
 		if err := json.Unmarshal(raw, &w); err != nil || w.X != 1 || w.Choices[0].Message.Content != "hello you" || (w.Choices[0].Logprobs != nil) != probs {
 			t.Errorf("%v: %s", err, raw)
 		}
-		events, err := a.Events(Stream{Logprobs: probs, Usage: probs})
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, finish, usage := "", "", 0
-		for _, raw := range events {
-			var e openai.Response
-			var d struct {
-				Choices []struct{ Delta struct{ Content string } }
-				Usage   *openai.Usage
-			}
-			if err := errors.Join(json.Unmarshal(raw, &e), json.Unmarshal(raw, &d)); err != nil || e.Object != openai.ObjectChatChunk || e.ID != "c" {
-				t.Fatalf("%v: %s", err, raw)
-			}
-			for i := range d.Choices {
-				text += d.Choices[i].Delta.Content
-				if f := e.Choices[i].FinishReason; f != nil {
-					finish = *f
-				}
-			}
-			if d.Usage != nil {
-				usage = d.Usage.TotalTokens
-			}
-		}
-		if text != "hello you" || finish != "stop" || (usage == 5) != probs {
-			t.Errorf("streamed %q, %s, %d", text, finish, usage)
-		}
 	}
 	calls := read(t, []byte(`{"choices":[{"message":{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}`))
-	events, err := calls.Events(Stream{})
-	if err != nil || calls.Empty() || !strings.Contains(string(events[0]), `"index":0,"type":"function"`) {
-		t.Errorf("%v: %s", err, events)
+	if calls.Empty() {
+		t.Error("a tool call is no empty answer")
 	}
 	text := read(t, []byte(`{"choices":[{"text":"hi","finish_reason":"stop","logprobs":{"token_logprobs":[-0.5,null]}}]}`))
-	if text.Signals.Usable || text.Signals.Tokens != 1 {
-		t.Errorf("%+v", text.Signals)
-	}
-	if events, err := text.Events(Stream{Text: true}); err != nil || !strings.Contains(string(events[0]), `"text":"hi"`) {
-		t.Errorf("%v: %s", err, events)
+	if s := text.acc.Signals(); s.Usable || s.Tokens != 1 {
+		t.Errorf("%+v", s)
 	}
 }
 
@@ -181,6 +241,5 @@ func FuzzRead(f *testing.F) {
 		if _, err := a.Whole(false); err != nil {
 			t.Skip() // choices that are no objects
 		}
-		_, _ = a.Events(Stream{Usage: true})
 	})
 }

@@ -107,6 +107,7 @@ type admitted struct {
 func (a *admitted) settleGrant() {
 	if !a.settled {
 		a.settled = true
+		a.settleDraft()
 		a.grant.Settle(a.last)
 	}
 }
@@ -147,7 +148,7 @@ func (x *exchange) work() Work {
 		// Tools become part of the prompt.
 		PromptBytes: x.ask.promptBytes + len(x.ask.body["tools"]) + len(x.ask.body["response_format"])}
 	if x.cascades() {
-		w.Draft = x.ask.model.Cascade.Small()
+		w.Draft = x.ask.model.Cascade.First()
 	}
 	if x.ask.req.MaxTokens != nil {
 		w.MaxTokens = *x.ask.req.MaxTokens

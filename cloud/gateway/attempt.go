@@ -9,6 +9,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/cloud/pool"
 	"github.com/weirhq/weir/cloud/route"
 	"github.com/weirhq/weir/internal/contract"
@@ -28,8 +29,11 @@ type tries struct {
 	lease         *lease              // of the newest hand-off
 	moved         *movedAnswer        // a worker gave the answer away: the next attempt takes it
 	carried       tenants.UsageRecord // what earlier attempts delivered of the answer
+	policy        *cascading.Case     // of a model that is a cascade
 	drafts        int                 // 1 once a cascade's small pool was asked
-	draft         tenants.UsageRecord // and what that cost
+	waits         *draft              // its answer, while the large pool is asked
+	draft         tenants.UsageRecord // what it cost, where it gave way
+	handed        int                 // tokens of it that the client has seen nevertheless
 	err           *openai.Error       // of the last one
 }
 
@@ -43,6 +47,12 @@ type attempt struct {
 	ttft  time.Duration // since the attempt began
 	entry Entry
 	ended bool // settled
+	// number counts the request's attempts, from 0 where a cascade's small pool
+	// is asked first; said is the model's name in its own words; gaveWay says that
+	// another pool's answer is to replace this one.
+	number  int
+	said    string
+	gaveWay bool
 	// sum is what this and earlier attempts delivered of the answer.
 	sum tenants.UsageRecord
 }
@@ -75,7 +85,8 @@ func (g *Gateway) complete(c *gin.Context) {
 		defer a.stream.close()
 	}
 	g.budget(a.ask.model.Pool).arrived(a.tries.began)
-	if a.cascades() && a.draft() {
+	if a.cascades() {
+		a.cascade()
 		return
 	}
 	for {
@@ -102,7 +113,7 @@ func (a *admitted) try() bool {
 	defer sel.Release()
 	a.tries.n++
 	a.result.Attempts = a.tries.drafts + a.tries.n
-	at := &attempt{admitted: a, id: contract.NewID(), began: time.Now(), sel: sel}
+	at := &attempt{admitted: a, id: contract.NewID(), began: time.Now(), sel: sel, number: a.tries.n}
 	at.describe(decision)
 	if err := at.begin(); err != nil {
 		a.outcome = tenants.OutcomeRejected
@@ -162,7 +173,7 @@ func (a *attempt) run() *legError {
 func (a *admitted) poolAsk() pool.Ask {
 	v := route.RequestView{Model: a.ask.model.Pool, PromptBytes: a.ask.promptBytes, Session: a.ask.opts.Session,
 		FailedPrefill: a.tries.failedPrefill, FailedDecode: append(slices.Clip(a.tries.failedDecode), a.tries.left),
-		Resume: a.stream.begun() || a.tries.moved != nil, Moved: a.tries.moved != nil}
+		Resume: a.stream.resumes() || a.tries.moved != nil, Moved: a.tries.moved != nil}
 	if a.ask.req.MaxTokens != nil {
 		v.MaxTokens = *a.ask.req.MaxTokens
 	}

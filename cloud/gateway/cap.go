@@ -45,7 +45,7 @@ func (x *exchange) dearest() tenants.Price {
 	book := x.g.tenancy().book
 	p, _ := book.At(tenants.Cloud, x.ask.model.Pool, x.began)
 	if c := x.ask.model.Cascade; c != nil {
-		small, _ := book.At(tenants.Cloud, c.Small(), x.began)
+		small, _ := book.At(tenants.Cloud, c.First(), x.began)
 		p.Input += small.Input
 		p.Output += small.Output
 	}

@@ -1,16 +1,13 @@
 package gateway
 
 import (
-	"context"
-	"net/http"
 	"time"
 
 	"github.com/weirhq/weir/cascade"
+	cascades "github.com/weirhq/weir/cascade/stream"
 	"github.com/weirhq/weir/cloud/cascading"
-	"github.com/weirhq/weir/cloud/gateway/chunk"
 	"github.com/weirhq/weir/cloud/route"
 	"github.com/weirhq/weir/internal/contract"
-	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/tenants"
 	"github.com/weirhq/weir/tenants/price"
 )
@@ -22,157 +19,85 @@ func (x *exchange) cascades() bool {
 	return x.ask.model.Cascade != nil && x.ask.opts.Draft == nil && x.ask.req.N <= 1
 }
 
-// draft asks the small pool and reports whether the request is over: the answer
-// was kept and sent, or the request ended meanwhile. Otherwise the large pool
-// answers next, for the reason in the result. Nothing is shown before the whole
-// answer is judged.
-func (a *admitted) draft() (done bool) {
-	entry, large := a.ask.model.Cascade, a.ask.model.Pool
-	a.inPool(entry.Small())
-	defer func() {
-		if !done {
-			a.inPool(large)
+// cascade asks the small pool and, where its answer is not kept, the large one.
+func (a *admitted) cascade() {
+	a.tries.policy = a.ask.model.Cascade.Open()
+	defer func() { a.tries.policy.Settle(time.Now()) }()
+	if d := a.newDraft(); d != nil {
+		defer d.close()
+		if !d.begin() || d.run() {
+			return
 		}
-	}()
+	}
+	for !a.try() {
+	}
+}
+
+// newDraft picks an instance of the small pool. nil where there is none: the
+// large pool then answers alone.
+func (a *admitted) newDraft() *draft {
+	entry, large := a.ask.model.Cascade, a.ask.model.Pool
+	a.inPool(entry.First())
 	ask := a.poolAsk()
-	ask.Movable = false // the draft is not streamed, whatever the client asked for
+	ask.Movable = false // what is judged stays where it is
 	sel, decision := a.g.opts.Pool.Select(a.g.opts.Policy, route.Arrival, ask, a.seed())
 	if sel.Decode == nil {
 		a.story.addDecision(decision)
 		a.result.Reason = cascade.ReasonEdgeUnavailable
-		return false
+		a.inPool(large)
+		return nil
 	}
-	defer sel.Release()
-	a.tries.drafts = 1
-	a.result.Attempts = 1
-	at := &attempt{admitted: a, id: contract.NewID(), began: time.Now(), sel: sel}
-	at.describe(decision)
-	if err := at.begin(); err != nil {
-		a.outcome = tenants.OutcomeRejected
-		a.refuse(err)
-		return true
+	form := cascading.Form{Stream: a.ask.req.Stream}
+	if n := a.ask.req.MaxTokens; n != nil {
+		form.MaxTokens = *n
 	}
-	answer, failed := at.askSmall()
-	switch {
-	case failed == nil:
-		return at.judged(answer, large)
-	case failed.ended != "":
-		at.endedBy(failed)
-		return true
-	}
-	at.lostDraft(failed)
-	return false
+	d := &draft{attempt: &attempt{admitted: a, id: contract.NewID(), began: time.Now(), sel: sel},
+		judge: a.tries.policy.Draft(form), small: entry.First(), large: large}
+	d.describe(decision)
+	a.result.Policy = a.tries.policy.Policy()
+	a.tries.drafts, a.result.Attempts = 1, 1
+	return d
 }
 
 // inPool makes the request one for a pool. Its prefixes have other keys there.
 func (a *admitted) inPool(name string) { a.ask.model.Pool, a.keys = name, nil }
 
-// askSmall runs the legs of the attempt and reads the whole answer.
-func (a *attempt) askSmall() (*cascading.Answer, *legError) {
-	ctx, cancel := context.WithCancelCause(a.ctx)
-	defer cancel(nil)
-	// A small pool that hangs must not use up the large one's time.
-	watch := newWatchdog(cancel, a.g.opts.Timeouts.FirstByte+a.g.opts.Timeouts.Stall, errFirstByte)
-	defer watch.stop()
-	var h *handoff
-	if a.sel.Prefill != nil {
-		var failed *legError
-		if h, failed = a.runPrefill(ctx); failed != nil {
-			return nil, failed
-		}
-	}
-	ctx, endSpan := a.legSpan(ctx, route.StageDecode, a.sel.Decode)
-	answer, failed := a.smallLeg(ctx, h)
-	endSpan(failed)
-	return answer, failed
-}
-
-func (a *attempt) smallLeg(ctx context.Context, h *handoff) (*cascading.Answer, *legError) {
-	leg, body := a.sel.Decode, a.cloneBody(a.sel.Decode.Served)
-	cascading.AskLogprobs(body, a.ask.kind == kindText)
-	if h != nil && h.params != nil {
-		body["kv_transfer_params"] = h.params
-	}
-	resp, failed := a.call(ctx, route.StageDecode, leg, body.JSON())
-	if failed != nil {
-		return nil, failed
-	}
-	defer resp.Body.Close()
-	data, failed := a.readAll(ctx, route.StageDecode, leg, resp.Body, maxAnswerBody)
-	if failed != nil {
-		return nil, failed
-	}
-	c := chunk.Read(data)
-	if c.Bad || c.Failed() {
-		return nil, engineFailure(leg, &c)
-	}
-	if c.Moved != nil { // half an answer
-		return nil, statusFailure(route.StageDecode, leg, http.StatusServiceUnavailable, nil)
-	}
-	answer, err := cascading.Read(data)
-	if err != nil {
-		return nil, broken(route.StageDecode, leg, "the model server's answer cannot be read")
-	}
-	leg.Good()
-	a.firstToken()
-	a.used.take(readUsage(c.Usage))
-	a.used.countWhole(c.Usage == nil, data)
-	a.answeredBy(c.Model)
-	return answer, nil
-}
-
-// judged keeps the small pool's answer and sends it, or lets the request over.
-// It reports whether the request is over.
-func (a *attempt) judged(answer *cascading.Answer, large string) (done bool) {
-	ask := cascading.Ask{Fingerprint: a.sel.Decode.Fingerprint, LargeNano: a.bound(large)}
-	if !a.ask.deadline.IsZero() {
-		if ask.Remaining = time.Until(a.ask.deadline); ask.Remaining <= 0 {
+// asking is what a judgement looks at, as of now.
+func (d *draft) asking() cascading.Ask {
+	ask := cascading.Ask{Now: time.Now(), Fingerprint: d.sel.Decode.Fingerprint, LargeNano: d.bound(d.large)}
+	if !d.ask.deadline.IsZero() {
+		if ask.Remaining = time.Until(d.ask.deadline); ask.Remaining <= 0 {
 			ask.Remaining = -1
 		}
 	}
-	v, policy := a.ask.model.Cascade.Judge(answer, ask, time.Now())
-	a.g.meter.judged(a.ask.req.Model, v)
-	a.result.Reason, a.result.Policy = v.Reason, policy
-	if a.result.Confidence = nil; v.Known {
-		p := v.Confidence
-		a.result.Confidence = &p
-	}
-	if v.Escalate {
-		a.settle(tenants.OutcomeEscalated, nil)
-		a.tries.draft = a.last
-		a.story.note("judged: " + string(v.Reason))
-		return false
-	}
-	a.outcome = tenants.OutcomeOK
-	a.conclude(a.outcome, nil)
-	if err := a.sendKept(answer); err != nil { // what was read and priced cannot be written: a fault of ours
-		a.refuse(openai.Internal(err))
-	}
-	return true
+	return ask
 }
 
-func (a *attempt) sendKept(answer *cascading.Answer) error {
-	if !a.ask.req.Stream {
-		data, err := answer.Whole(a.ask.req.Logprobs)
-		if err != nil {
-			return err
-		}
-		a.setTimes()
-		a.sendWhole(data)
-		return nil
+// adopt tells the client, the meter and the explanation of the verdict that
+// counts, and of the reason that follows from it.
+func (d *draft) adopt(why cascade.Reason) {
+	v := d.judge.Verdict()
+	d.result.Reason = why
+	if d.result.Confidence = nil; v.Known {
+		p := v.Confidence
+		d.result.Confidence = &p
 	}
-	events, err := answer.Events(cascading.Stream{Text: a.ask.kind == kindText, Logprobs: a.ask.req.Logprobs, Usage: a.ask.req.IncludeUsage})
-	if err != nil {
-		return err
+	if d.lost || d.counted {
+		return
 	}
-	for _, e := range events {
-		if a.stream.release() != nil {
-			return nil // the client is gone and has been answered
-		}
-		a.stream.hold(e)
+	d.counted = true
+	v.Reason = why
+	d.g.meter.judged(d.ask.req.Model, v)
+	if v.Escalate {
+		d.story.note("judged: " + string(why))
 	}
-	a.stream.complete()
-	return nil
+}
+
+// pay notes what an attempt at a cascade's large pool has cost.
+func (a *attempt) pay(nano int64) {
+	if c := a.tries.policy; c != nil && a.ask.model.Pool != a.ask.model.Cascade.First() {
+		c.Paid(nano)
+	}
 }
 
 // bound is the most that a pool's answer may cost, nano-dollars; 0 without a
@@ -192,17 +117,54 @@ func (a *attempt) bound(pool string) int64 {
 	return cost
 }
 
-// lostDraft settles an attempt at the small pool that brought no answer: what it
-// cannot take the large pool may.
-func (a *attempt) lostDraft(f *legError) {
-	verdict := route.AfterFailure(f.Failure)
-	if verdict.Counts {
-		f.leg.Bad(f.api.Message, verdict.Suspect)
+// overtaken is called with the first token of the large pool's answer: the draft
+// that waits is not needed any more.
+func (a *admitted) overtaken() {
+	d := a.tries.waits
+	if d == nil {
+		return
 	}
-	a.result.Reason = cascade.ReasonEdgeUnavailable
-	if verdict.Next == route.NextRefuse {
-		a.result.Reason = cascade.ReasonCapability
+	a.tries.waits = nil
+	d.judge.LargeBegins()
+	d.close()
+	d.settle(tenants.OutcomeEscalated, nil)
+	if d.asked == cascades.AskAppend {
+		d.endPart()
 	}
-	a.settle(a.outcomeOf(verdict), f.api)
-	a.g.opts.Log.Warn("small pool gave no answer", "operation", a.op, "stage", f.Stage, "instance", f.leg.ID, "kind", f.Kind, "status", f.Status, "error", f.api)
+}
+
+// standsIn lets the draft that waits be the answer, because the large pool gives
+// none. It reports whether there is one; the request is then over.
+func (a *admitted) standsIn(why cascade.Reason) bool {
+	d := a.tries.waits
+	if d == nil || d.lost {
+		return false
+	}
+	a.tries.waits = nil
+	a.inPool(d.small)
+	if s := a.stream; s != nil {
+		s.early, s.holding, s.shown = s.early[:0], false, d.shown
+	}
+	a.result.HandoffToken, a.tries.handed = 0, 0
+	d.gaveWay, d.aside = false, false
+	if over := d.act(d.judge.LargeFails(why)) || d.run(); !over {
+		for !a.try() {
+		}
+	}
+	return true
+}
+
+// settleDraft settles the draft that still waits when the request ends.
+func (a *admitted) settleDraft() {
+	d := a.tries.waits
+	if d == nil {
+		return
+	}
+	a.tries.waits = nil
+	outcome := tenants.OutcomeEscalated
+	if a.outcome == tenants.OutcomeClientCancelled || a.outcome == tenants.OutcomeDeadline {
+		outcome = a.outcome
+	}
+	d.close()
+	d.settle(outcome, nil)
 }

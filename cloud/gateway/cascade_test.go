@@ -20,6 +20,9 @@ import (
 // log-probability.
 func smallSays(text string, logprob float64) func(http.ResponseWriter, *http.Request, map[string]any) bool {
 	return func(w http.ResponseWriter, r *http.Request, body map[string]any) bool {
+		if body["stream"] == true {
+			return (&smallScript{words: []string{text}, probs: []float64{logprob}}).serve(w, r, body)
+		}
 		if r.URL.Path == "/v1/completions" {
 			fmt.Fprintf(w, `{"id":"s","object":"text_completion","created":1,"model":"small","choices":[{"index":0,"text":%q,"finish_reason":"stop","logprobs":{"tokens":["x"],"token_logprobs":[%v]}}],"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}`, text, logprob)
 			return true
@@ -29,18 +32,26 @@ func smallSays(text string, logprob float64) func(http.ResponseWriter, *http.Req
 	}
 }
 
+// cascaded is a cascade whose beginnings are judged after two tokens.
+func cascaded(t testing.TB, set policy.Settings, continues bool) Model {
+	t.Helper()
+	terms := []cascade.Term{{Feature: cascade.FeatureProduct, Weight: 1}}
+	entry, err := cascading.New(cascading.Options{Pools: []string{"small", "big"}, Policy: set, Continues: continues,
+		Calibration: cascade.Calibration{Version: 1, Fingerprint: "fp", Bias: .5, Threshold: .75, Terms: terms,
+			Prefix: &cascade.Prefix{Tokens: 2, Bias: .5, Terms: terms, PhiMean: 6, PhiSD: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Model{Pool: "big", Cascade: entry}
+}
+
 // cascadeRig serves auto as a cascade over a small and a large instance.
 func cascadeRig(t *testing.T, adjust func(*Options)) (r *rig, small, large *instanceFake) {
 	t.Helper()
 	small, large = newInstance(t, "s", "mixed"), newInstance(t, "l", "mixed")
 	small.model, small.weights = "small", "fp"
-	entry, err := cascading.New("small", policy.Settings{Name: "cloudy"}, cascade.Calibration{Version: 1, Fingerprint: "fp", Bias: .5, Threshold: .75,
-		Terms: []cascade.Term{{Feature: cascade.FeatureProduct, Weight: 1}}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	r = newRig(t, func(o *Options) {
-		o.Models["auto"] = Model{Pool: "big", Cascade: entry}
+		o.Models["auto"] = cascaded(t, policy.Settings{Name: "cloudy"}, false)
 		if adjust != nil {
 			adjust(o)
 		}
@@ -87,7 +98,7 @@ func TestCascadeKeeps(t *testing.T) {
 	if rows := r.newRows(t); len(rows) != 1 || rows[0].Model != "small" || rows[0].Outcome != tenants.OutcomeOK || rows[0].CostNanoUSD != 9000 {
 		t.Errorf("rows %+v", rows)
 	}
-	if body, _ := small.last(); body["logprobs"] != true || body["stream"] != false || large.decodes.Load() != 0 {
+	if body, _ := small.last(); body["logprobs"] != true || body["stream"] == true || large.decodes.Load() != 0 {
 		t.Errorf("the small pool was asked %v", body)
 	}
 	got = r.chat(t, `{"model":"auto","messages":[{"role":"user","content":"hi"}],"logprobs":true}`)
@@ -250,6 +261,7 @@ func TestCascadeContinued(t *testing.T) {
 	a.tries.draft = tenants.UsageRecord{InputTokens: 5, OutputTokens: 2, CostNanoUSD: 10}
 	for i, want := range []tenants.UsageRecord{{InputTokens: 12, OutputTokens: 5, CostNanoUSD: 110}, {InputTokens: 12, OutputTokens: 9, CostNanoUSD: 210}} {
 		at := &attempt{admitted: a, used: used{delivered: 3 + i}}
+		a.ask.model.Pool = "big"
 		row := tenants.UsageRecord{OutputTokens: int64(3 + i), CostNanoUSD: 100}
 		if i == 0 {
 			row.InputTokens = 7

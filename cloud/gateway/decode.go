@@ -45,11 +45,16 @@ func (a *attempt) decodeLeg(ctx context.Context, h *handoff, watch *watchdog) *l
 	if !a.ask.req.Stream {
 		return a.relayWhole(ctx, resp)
 	}
-	if mt, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); mt != "text/event-stream" {
+	if !isEventStream(resp) {
 		return broken(route.StageDecode, leg, "the model server did not stream")
 	}
 	r := &relay{attempt: a, in: sse.NewReader(resp.Body), watch: watch, continued: a.stream.begun(), hideIDs: a.asksIDs()}
 	return r.run(ctx)
+}
+
+func isEventStream(resp *http.Response) bool {
+	mt, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	return mt == "text/event-stream"
 }
 
 // decodeBody is the client's request with the hand-off. A stream always
@@ -147,7 +152,10 @@ func (a *attempt) writeWhole(out []byte) {
 func (a *attempt) firstToken() {
 	if a.ttft == 0 {
 		a.ttft = time.Since(a.began)
-		a.exchange.ttft = time.Since(a.exchange.began)
+		a.overtaken()
+		if !a.stream.begun() {
+			a.exchange.ttft = time.Since(a.exchange.began)
+		}
 		a.sel.Decode.Prefilled()
 		a.sel.Decode.Good()
 	}
@@ -162,6 +170,7 @@ func (a *attempt) answeredBy(model []byte) {
 	if json.Unmarshal(model, &said) == nil && said != "" && headerSafe(said) {
 		a.result.Model = said
 	}
+	a.said = a.result.Model
 	a.result.Instance = a.sel.Decode.Opaque
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -93,7 +94,7 @@ func (e *explanation) note(text string) {
 }
 
 func (e *explanation) endAttempt(r *tenants.UsageRecord) {
-	t := &e.Attempts[len(e.Attempts)-1]
+	t := &e.Attempts[max(0, slices.IndexFunc(e.Attempts, func(t explainedTry) bool { return t.Attempt == r.AttemptID }))]
 	t.Outcome, t.ErrorCode = r.Outcome, r.ErrorCode
 	t.TTFTMs, t.TotalMs = float64(r.TTFTMicros)/1e3, float64(r.TotalMicros)/1e3
 }

@@ -37,6 +37,9 @@ func (a *attempt) failed(f *legError) bool {
 		a.carry()
 		return false
 	}
+	if a.standsIn(cascade.ReasonCloudError) {
+		return true
+	}
 	a.outcome = a.last.Outcome
 	reason := cascade.ReasonCloudError
 	if verdict.Next == route.NextRefuse {
@@ -94,6 +97,12 @@ func (a *attempt) carry() {
 // gone, its deadline has passed, its budget is used up.
 func (a *attempt) endedBy(f *legError) {
 	a.outcome = f.ended
+	if f.ended == tenants.OutcomeDeadline && a.tries.waits != nil {
+		a.settle(f.ended, f.api)
+		if a.standsIn(cascade.ReasonDeadline) {
+			return
+		}
+	}
 	a.conclude(f.ended, f.api)
 	switch {
 	case f.ended == tenants.OutcomeClientCancelled && a.stream.begun():
@@ -128,6 +137,9 @@ func (a *admitted) noInstance(d route.Decision) {
 	rejected := d.Action.(route.Reject)
 	cause := rejected.Cause
 	a.story.addDecision(d)
+	if a.standsIn(cascade.ReasonCloudError) {
+		return
+	}
 	a.outcome = tenants.OutcomeUpstreamError
 	switch {
 	case a.stream.begun():

@@ -135,8 +135,10 @@ func New(o Options) (*Gateway, error) {
 			return nil, fmt.Errorf("model %s: no instance belongs to pool %q", name, m.Pool)
 		}
 		if m.Cascade != nil {
-			if known, _ := o.Pool.Serves(m.Cascade.Small()); !known {
-				return nil, fmt.Errorf("model %s: no instance belongs to pool %q", name, m.Cascade.Small())
+			for _, p := range m.Cascade.Pools() {
+				if known, _ := o.Pool.Serves(p); !known {
+					return nil, fmt.Errorf("model %s: no instance belongs to pool %q", name, p)
+				}
 			}
 		}
 		g.models = append(g.models, name)

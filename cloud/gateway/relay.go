@@ -151,11 +151,20 @@ func (r *relay) broke(f *legError) *legError {
 // moved ends a leg whose worker gave the answer away: the next one takes it
 // over with the worker's words.
 func (r *relay) moved(raw []byte) *legError {
+	f := movedFailure(r.sel.Decode, raw)
+	if f.moved == nil {
+		return r.broke(f)
+	}
+	return f
+}
+
+// movedFailure reads the words of a worker that gave the answer away.
+func movedFailure(leg *pool.Leg, raw []byte) *legError {
 	var m movedAnswer
 	if json.Unmarshal(raw, &m) != nil || m.Resume == nil {
-		return r.broke(broken(route.StageDecode, r.sel.Decode, "the model server's migration cannot be read"))
+		return broken(route.StageDecode, leg, "the model server's migration cannot be read")
 	}
-	return &legError{leg: r.sel.Decode, moved: &m, api: upstreamError("the answer was given to another model server", nil)}
+	return &legError{leg: leg, moved: &m, api: upstreamError("the answer was given to another model server", nil)}
 }
 
 // movedAnswer is the member weir_migrated of a worker's last event.

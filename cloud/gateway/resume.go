@@ -118,7 +118,7 @@ func (a *admitted) asResumed(b openai.Body) {
 	switch {
 	case a.tries.moved != nil:
 		b["weir_resume"] = a.tries.moved.Resume
-	case a.stream.begun():
+	case a.stream.resumes():
 		b["weir_resume"] = a.stream.shown.body()
 	default:
 		return
@@ -137,7 +137,7 @@ func (a *admitted) asResumed(b openai.Body) {
 // wholeUsage is the usage that the client is told: of all attempts.
 func (a *attempt) wholeUsage(leg *openai.Usage) []byte {
 	u := *leg
-	u.CompletionTokens += int(a.tries.carried.OutputTokens)
+	u.CompletionTokens += int(a.tries.carried.OutputTokens) + a.tries.handed
 	u.TotalTokens = u.PromptTokens + u.CompletionTokens
 	return mustJSON(&u)
 }

@@ -90,13 +90,13 @@ func (a *attempt) row(outcome tenants.Outcome) tenants.UsageRecord {
 	total := time.Since(a.began)
 	r := tenants.UsageRecord{
 		AttemptID: a.id, OperationID: a.op,
-		TenantID: a.who.TenantID, KeyID: a.who.KeyID, DeviceID: a.who.Device, Attempt: int64(a.tries.n),
+		TenantID: a.who.TenantID, KeyID: a.who.KeyID, DeviceID: a.who.Device, Attempt: int64(a.number),
 		Tier: tenants.Cloud, Model: a.sel.Decode.Served, Class: a.ask.class, Outcome: outcome,
 		StartedAt: a.began.UTC(), TTFTMicros: a.ttft.Microseconds(), TotalMicros: total.Microseconds(),
 		Reason: string(a.result.Reason), Node: a.g.opts.Node, NodeEpoch: a.g.opts.Epoch,
 	}
-	if a.result.Model != "" {
-		r.Model = a.result.Model
+	if a.said != "" {
+		r.Model = a.said
 	}
 	if outcome.Ran() && outcome != tenants.OutcomeUpstreamError {
 		a.used.fill(&r, a.ask.promptBytes)
@@ -115,8 +115,14 @@ func (a *attempt) row(outcome tenants.Outcome) tenants.UsageRecord {
 // addUp keeps the sums with this row: of what the attempts delivered of the
 // answer, and of that and what a cascade's small pool took.
 func (a *attempt) addUp(r tenants.UsageRecord) {
-	a.sum = plus(r, &a.tries.carried)
-	a.last = plus(a.sum, &a.tries.draft)
+	if a.gaveWay {
+		a.tries.draft = plus(r, &a.tries.draft)
+		a.last = plus(a.last, &r)
+	} else {
+		a.sum = plus(r, &a.tries.carried)
+		a.last = plus(a.sum, &a.tries.draft)
+		a.pay(r.CostNanoUSD)
+	}
 	a.result.CloudTokens = int(a.last.OutputTokens)
 	a.result.CostUSD = contract.USD(a.last.CostNanoUSD)
 }

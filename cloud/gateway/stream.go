@@ -32,6 +32,9 @@ type stream struct {
 // begun reports whether the client has seen a part of the answer.
 func (s *stream) begun() bool { return s != nil && s.out != nil }
 
+// resumes reports whether a leg goes on with what an earlier one said.
+func (s *stream) resumes() bool { return s.begun() && s.shown.generated > 0 }
+
 // anew forgets what an attempt that showed nothing has left.
 func (s *stream) anew() { s.early, s.holding, s.shown = s.early[:0], false, shown{} }
 

@@ -128,6 +128,7 @@ func (e *Event) Failed() bool {
 type Rewrite struct {
 	HideUsage, HideIDs bool   // without usage; without token_ids
 	HideProbs          bool   // with logprobs null
+	HideFinish         bool   // with finish_reason null
 	ID, Usage          []byte // in their places, where the member is there; nil leaves it
 }
 
@@ -145,13 +146,13 @@ func (w *Rewrite) Append(dst, data []byte) []byte {
 			val = w.ID
 		case s.Is("usage") && w.Usage != nil && !jsonscan.IsNull(val):
 			val = w.Usage
-		case s.Is("logprobs") && w.HideProbs:
+		case s.Is("logprobs") && w.HideProbs, s.Is("finish_reason") && w.HideFinish:
 			val = null
 		}
 		dst = appendName(dst, s.Key, &first)
-		if one := jsonscan.First(val); (w.HideIDs || w.HideProbs) && one != nil && s.Is("choices") {
+		if one := jsonscan.First(val); (w.HideIDs || w.HideProbs || w.HideFinish) && one != nil && s.Is("choices") {
 			dst = append(dst, '[')
-			dst = (&Rewrite{HideIDs: w.HideIDs, HideProbs: w.HideProbs}).Append(dst, one)
+			dst = (&Rewrite{HideIDs: w.HideIDs, HideProbs: w.HideProbs, HideFinish: w.HideFinish}).Append(dst, one)
 			dst = append(dst, ']')
 			continue
 		}

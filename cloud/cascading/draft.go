@@ -1,0 +1,232 @@
+package cascading
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/stream"
+	"github.com/weirhq/weir/cloud/gateway/chunk"
+	"github.com/weirhq/weir/internal/jsonscan"
+)
+
+// Draft is an answer of the small pool while it is made: stream.Machine decides
+// what the client sees of it. What a method returns the caller carries out.
+type Draft struct {
+	c      *Case
+	m      *stream.Machine
+	window *stream.Window
+	acc    cascade.Accumulator
+	began  time.Time // of the first token
+
+	early   bool // text was shown before the end, by a verdict that has not been revised
+	decided bool // the verdict that counts has been adopted
+}
+
+// Form is what the client wants of an answer.
+type Form struct {
+	Stream    bool
+	MaxTokens int // 0 is unknown
+}
+
+// Draft begins an answer. Without a calibration for beginnings it is held back
+// until it is whole.
+func (c *Case) Draft(f Form) *Draft {
+	set, cal := &c.e.o.Policy, &c.e.o.Calibration
+	o := stream.WindowOptions{Whole: true}
+	if p := cal.Prefix; p != nil {
+		o = stream.WindowOptions{Tokens: p.Tokens, Wait: p.Wait(), Mean: p.PhiMean, SD: p.PhiSD}
+		if w := set.Window; w != nil {
+			o.Tokens, o.Wait = w.Tokens, w.Wait()
+		}
+		o = o.ForRequest(f.Stream, f.MaxTokens)
+	}
+	d := &Draft{c: c, window: stream.NewWindow(o),
+		m: stream.NewMachine(stream.Options{Judge: true, Whole: !f.Stream, Cloud: true, Handoff: set.Handoff, CanContinue: c.e.o.Continues})}
+	if o.Off() {
+		d.early = true
+		d.m.Window(cascade.Verdict{Reason: cascade.ReasonConfident})
+	}
+	return d
+}
+
+// Verdict is the one that counts so far.
+func (d *Draft) Verdict() cascade.Verdict { return d.c.verdict }
+
+// Shows reports whether text that comes now is shown at once.
+func (d *Draft) Shows() bool { return d.m.Text() }
+
+// Event tells of an event of the answer. ask is called for a judgement only.
+func (d *Draft) Event(e *chunk.Event, ask func() Ask, now time.Time) stream.Output {
+	if e.Calls {
+		d.m.Tool(true)
+	}
+	alarm := d.feed(e, now)
+	switch {
+	case e.Think: // not the answer
+	case d.m.Undecided():
+		return d.weigh(alarm, ask, now)
+	case alarm && d.m.Watched():
+		a := ask()
+		if v := d.beginning(&a); v.Escalate {
+			return d.decide(v, &a, d.m.Doubt)
+		}
+	}
+	return stream.Output{}
+}
+
+// feed tells the window of an event's tokens and reports its alarm. Reasoning
+// takes up none of the window.
+func (d *Draft) feed(e *chunk.Event, now time.Time) (alarm bool) {
+	n := 0
+	eachLogprob(e.Probs, func(lp float64) {
+		n++
+		if math.IsNaN(lp) {
+			d.acc.Missing()
+		} else if !e.Think {
+			d.acc.Add(lp, math.NaN())
+		}
+		if !e.Think {
+			alarm = d.window.Token(lp) || alarm
+		}
+	})
+	if !e.Token || e.Think {
+		return alarm
+	}
+	if n == 0 {
+		d.acc.Missing()
+		d.window.Token(math.NaN())
+	}
+	if d.began.IsZero() {
+		d.began = now
+	}
+	return alarm
+}
+
+// weigh judges the text held back when the window is over. An alarm before that
+// counts only where the answer is lost already.
+func (d *Draft) weigh(alarm bool, ask func() Ask, now time.Time) stream.Output {
+	switch {
+	case d.began.IsZero():
+	case d.window.Over(now.Sub(d.began)):
+		a := ask()
+		return d.decide(d.beginning(&a), &a, d.m.Window)
+	case alarm:
+		a := ask()
+		if v := d.atBest(&a); v.Escalate {
+			return d.decide(v, &a, d.m.Window)
+		}
+	}
+	return stream.Output{}
+}
+
+// beginning is the verdict on an answer that goes on.
+func (d *Draft) beginning(a *Ask) cascade.Verdict {
+	s := d.acc.Signals()
+	pe, known := d.c.calibration(a).PrefixProbability(&s)
+	return d.c.judge(pe, known, false, a)
+}
+
+// atBest is the verdict on an answer as if it ended well now. The product of the
+// probabilities only falls: a doubt cannot be made good any more.
+func (d *Draft) atBest(a *Ask) cascade.Verdict {
+	s, cal := d.acc.Signals(), d.c.calibration(a)
+	pe, known := cal.Probability(&s)
+	v := d.c.judge(pe, known, false, a)
+	if begun, ok := cal.PrefixProbability(&s); ok {
+		v.Confidence = min(v.Confidence, begun)
+	}
+	return v
+}
+
+func (d *Draft) decide(v cascade.Verdict, a *Ask, step func(cascade.Verdict) stream.Output) stream.Output {
+	d.decided, d.early = true, !v.Escalate
+	d.c.verdict = v
+	return d.promised(step(v), a)
+}
+
+// End is the end of the answer, which is then judged whole; empty says that it
+// says nothing. Where an earlier verdict has let text be shown, or has asked the
+// large pool, that is the one that counts.
+func (d *Draft) End(empty bool, a Ask) stream.Output {
+	s := d.acc.Signals()
+	pe, known := d.c.calibration(&a).Probability(&s)
+	v := d.c.judge(pe, known, empty, &a)
+	out := d.m.EdgeEnd(v)
+	switch {
+	case out.Ask != stream.AskNone, !d.early && !d.decided:
+		d.c.verdict = v
+	case d.early:
+		v.Escalate, v.Wanted, v.Reason = false, false, out.End.Reason
+		d.c.verdict = v
+	}
+	return d.promised(out, &a)
+}
+
+// Whole is the end of an answer that came at once.
+func (d *Draft) Whole(w *Answer, a Ask) stream.Output {
+	d.acc = w.acc
+	return d.End(w.Empty(), a)
+}
+
+// promised reserves what a request to the large pool may cost.
+func (d *Draft) promised(out stream.Output, a *Ask) stream.Output {
+	if out.Ask == stream.AskNone || d.c.reserve(a) {
+		return out
+	}
+	d.c.verdict.Escalate = false
+	return d.m.CloudFail(cascade.ReasonBudget)
+}
+
+// Fail is the loss of the answer before its end; why is the reason if the large
+// pool is asked instead.
+func (d *Draft) Fail(why cascade.Reason, a Ask) stream.Output {
+	return d.promised(d.m.EdgeFail(why), &a)
+}
+
+// LargeBegins is the first token of the large pool's answer.
+func (d *Draft) LargeBegins() stream.Output { return d.m.CloudBegin() }
+
+// LargeFails says that the large pool gave no answer: this one stands in, if
+// there is one.
+func (d *Draft) LargeFails(why cascade.Reason) stream.Output { return d.m.CloudFail(why) }
+
+// eachLogprob calls f for each token of log-probabilities as chats and text
+// completions have them; NaN where a token has none.
+func eachLogprob(probs []byte, f func(float64)) {
+	for o := jsonscan.Members(probs); o.Next(); {
+		chat := o.Is("content")
+		if !chat && !o.Is("token_logprobs") {
+			continue
+		}
+		for l := jsonscan.Elements(o.Val); l.Next(); {
+			val := l.Val
+			if chat {
+				val = member(l.Val, "logprob")
+			}
+			f(number(val))
+		}
+	}
+}
+
+func member(object []byte, name string) []byte {
+	for o := jsonscan.Members(object); o.Next(); {
+		if o.Is(name) {
+			return o.Val
+		}
+	}
+	return nil
+}
+
+// number is NaN for anything that is no JSON number.
+func number(val []byte) float64 {
+	if len(val) == 0 || val[0] != '-' && (val[0] < '0' || val[0] > '9') {
+		return math.NaN()
+	}
+	v, err := strconv.ParseFloat(string(val), 64)
+	if err != nil {
+		return math.NaN()
+	}
+	return v
+}

@@ -1,0 +1,308 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/policy"
+	cascades "github.com/weirhq/weir/cascade/stream"
+	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/tenants"
+)
+
+// smallScript is an answer of the small pool, token by token.
+type smallScript struct {
+	words []string
+	probs []float64     // the last one holds for all further words
+	cut   int           // the connection breaks after so many words, -1 for never
+	fault bool          // it says why
+	gate  chan struct{} // before the fourth word, where set
+	blind bool          // no log-probabilities
+	left  chan struct{} // closed when the request ends before its answer does
+}
+
+func (s *smallScript) prob(i int) float64 { return s.probs[min(i, len(s.probs)-1)] }
+
+func (s *smallScript) serve(w http.ResponseWriter, r *http.Request, body map[string]any) bool {
+	w.Header().Set("Content-Type", "text/event-stream")
+	rc := http.NewResponseController(w)
+	text := r.URL.Path == "/v1/completions"
+	event := func(word string, probs, finish any, usage string) {
+		choice := map[string]any{"index": 0, "logprobs": probs, "finish_reason": finish, "token_ids": nil}
+		if text {
+			choice["text"] = word
+		} else {
+			choice["delta"] = map[string]any{"content": word}
+		}
+		raw, _ := json.Marshal(choice)
+		fmt.Fprintf(w, "data: {\"id\":\"s\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"small\",\"choices\":[%s]%s}\n\n", raw, usage)
+		_ = rc.Flush()
+	}
+	for i, word := range s.words {
+		if s.cut >= 0 && s.cut == i && s.cut > 0 {
+			if s.fault {
+				fmt.Fprint(w, "data: {\"error\":{\"message\":\"x\",\"code\":500}}\n\n")
+				return true
+			}
+			panic(http.ErrAbortHandler)
+		}
+		if s.gate != nil && i == 3 {
+			select {
+			case <-s.gate:
+			case <-r.Context().Done():
+				if s.left != nil {
+					close(s.left)
+				}
+				return true
+			}
+		}
+		var probs any
+		switch {
+		case s.blind:
+		case text:
+			probs = map[string]any{"tokens": []string{word}, "token_logprobs": []float64{s.prob(i)}}
+		default:
+			probs = map[string]any{"content": []any{map[string]any{"token": word, "logprob": s.prob(i)}}}
+		}
+		event(word, probs, nil, "")
+	}
+	event("", nil, "stop", "")
+	if options, _ := body["stream_options"].(map[string]any); options["include_usage"] == true {
+		fmt.Fprintf(w, "data: {\"id\":\"s\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"small\",\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":%d,\"total_tokens\":%d}}\n\n", len(s.words)+1, len(s.words)+6)
+	}
+	fmt.Fprint(w, "data: [DONE]\n\n")
+	return true
+}
+
+var six = []string{"one ", "two ", "three ", "four ", "five ", "six"}
+
+// streamed is what a client got of a stream.
+type streamed struct {
+	text  string
+	weir  contract.Result
+	done  bool
+	code  string // of the error that ended it
+	ids   map[string]bool
+	usage int
+	raw   string
+}
+
+func readStreamed(t testing.TB, body string) streamed {
+	t.Helper()
+	out := streamed{ids: map[string]bool{}, raw: body}
+	for _, data := range events(body) {
+		if out.done || out.code != "" {
+			t.Fatalf("something comes after the end: %s", body)
+		}
+		if data == "[DONE]" {
+			out.done = true
+			continue
+		}
+		var e struct {
+			ID      string
+			Choices []struct {
+				Delta struct{ Content string }
+				Text  string
+			}
+			Usage *struct {
+				Completion int `json:"completion_tokens"`
+			}
+			Weir  *contract.Result
+			Error *struct{ Code string }
+		}
+		if err := json.Unmarshal([]byte(data), &e); err != nil {
+			t.Fatalf("%v: %s", err, data)
+		}
+		if e.ID != "" {
+			out.ids[e.ID] = true
+		}
+		for _, c := range e.Choices {
+			out.text += c.Delta.Content + c.Text
+		}
+		if e.Usage != nil {
+			out.usage = e.Usage.Completion
+		}
+		if e.Weir != nil {
+			out.weir = *e.Weir
+		}
+		if e.Error != nil {
+			out.code = e.Error.Code
+		}
+	}
+	return out
+}
+
+const askAuto = `{"model":"auto","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hi"}]}`
+
+// A stream that is kept flows after its window: the client has its beginning
+// while the small pool still makes the rest.
+func TestKeptStreamFlows(t *testing.T) {
+	r, small, large := cascadeRig(t, nil)
+	gate := make(chan struct{})
+	small.on((&smallScript{words: six, probs: []float64{-.001}, gate: gate}).serve)
+	req, err := http.NewRequest(http.MethodPost, r.server.URL+"/v1/chat/completions", strings.NewReader(askAuto))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+r.key)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, lines := "", bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		body += lines.Text() + "\n"
+		if gate != nil && strings.Contains(lines.Text(), "three") {
+			close(gate) // what was shown so far came while the rest was not made yet
+			gate = nil
+		}
+	}
+	got := readStreamed(t, body)
+	if gate != nil || got.text != "one two three four five six" || !got.done || got.weir.Reason != cascade.ReasonConfident || got.weir.Model != "small" || got.usage != 7 ||
+		len(got.ids) != 1 || strings.Contains(body, `"logprob"`) || resp.Header.Get(contract.HeaderReason) != "" || resp.Header.Get(contract.HeaderTier) != "cloud" {
+		t.Errorf("%+v %v", got, resp.Header)
+	}
+	if rows := r.newRows(t); len(rows) != 1 || rows[0].Outcome != tenants.OutcomeOK || rows[0].OutputTokens != 7 || large.decodes.Load() != 0 {
+		t.Errorf("rows %+v", rows)
+	}
+}
+
+// A stream that is doubted at its window is never seen; its leg ends when the
+// large pool's answer has begun.
+func TestStreamEscalatesAtItsWindow(t *testing.T) {
+	r, small, _ := cascadeRig(t, nil)
+	left := make(chan struct{})
+	small.on((&smallScript{words: six, probs: []float64{-1}, gate: make(chan struct{}), left: left}).serve)
+	got := readStreamed(t, r.chat(t, askAuto).body)
+	<-left
+	if got.text != "the light is on" || !got.done || got.weir.Model != "big" || got.weir.Reason != cascade.ReasonLowConfidence || got.weir.Attempts != 2 || got.usage != 4 {
+		t.Errorf("%+v", got)
+	}
+	rows := r.newRows(t)
+	if len(rows) != 2 || rows[0].Outcome != tenants.OutcomeEscalated || rows[0].Model != "small" || rows[0].OutputTokens == 0 || rows[1].Outcome != tenants.OutcomeOK ||
+		rows[1].Model != "big" || int64(got.weir.CostUSD) != rows[0].CostNanoUSD+rows[1].CostNanoUSD {
+		t.Errorf("rows %+v, told %+v", rows, got.weir)
+	}
+}
+
+// Doubt after text was shown, by the hand-off.
+func TestDoubtAfterTheWindow(t *testing.T) {
+	for _, tt := range []struct {
+		handoff cascades.Handoff
+		text    string
+		model   string
+		tokens  int // of hand-over
+	}{
+		{"", "one two three four five six", "small", 0},
+		{cascades.HandoffAppend, "one two three four five six\n\nthe light is on", "big", 6},
+		{cascades.HandoffContinue, "one two three the light is on", "big", 3},
+	} {
+		r, small, large := cascadeRig(t, func(o *Options) {
+			o.Models["auto"] = cascaded(t, policy.Settings{Handoff: tt.handoff}, tt.handoff == cascades.HandoffContinue)
+		})
+		small.on((&smallScript{words: six, probs: []float64{-.001, -.001, -6}}).serve)
+		got := readStreamed(t, r.chat(t, strings.Replace(askAuto, `"stream":true`, `"stream":true,"max_tokens":100`, 1)).body)
+		if got.text != tt.text || !got.done || got.weir.Model != tt.model || got.weir.Reason != cascade.ReasonLowConfidence || got.weir.HandoffToken != tt.tokens || len(got.ids) != 1 {
+			t.Errorf("%q: %+v", tt.handoff, got)
+		}
+		rows := r.newRows(t)
+		if want := map[bool]int{true: 1, false: 2}[tt.tokens == 0]; len(rows) != want || tt.tokens > 0 && (got.usage != tt.tokens+4 || rows[1].InputTokens != 7) {
+			t.Errorf("%q: usage %d, rows %+v", tt.handoff, got.usage, rows)
+		}
+		if tt.handoff == cascades.HandoffContinue {
+			body, _ := large.last()
+			messages := body["messages"].([]any)
+			if last := messages[len(messages)-1].(map[string]any); last["role"] != "assistant" || last["content"] != "one two three " || body["continue_final_message"] != true || body["max_tokens"] != float64(97) || body["weir_resume"] != nil {
+				t.Errorf("the large pool was asked %v", body)
+			}
+		}
+	}
+}
+
+// A large pool that fails costs nothing: the small one's answer stands.
+func TestDraftStandsIn(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		body  string
+		probs []float64
+		set   policy.Settings
+	}{
+		{"whole", `{"model":"auto","messages":[{"role":"user","content":"hi"}]}`, []float64{-3}, policy.Settings{}},
+		{"held", askAuto, []float64{-1}, policy.Settings{}},
+		{"shown", askAuto, []float64{-.001, -.001, -6}, policy.Settings{Handoff: cascades.HandoffAppend}},
+		{"shown in part", askAuto, []float64{-.001, -.001, -6}, policy.Settings{Handoff: cascades.HandoffContinue}},
+	} {
+		r, small, large := cascadeRig(t, func(o *Options) { o.Models["auto"] = cascaded(t, tt.set, true) })
+		large.on(dies)
+		script := &smallScript{words: six, probs: tt.probs}
+		small.on(func(w http.ResponseWriter, r *http.Request, body map[string]any) bool {
+			if body["stream"] != true {
+				return smallSays("one two three four five six", -3)(w, r, body)
+			}
+			return script.serve(w, r, body)
+		})
+		got := r.chat(t, tt.body)
+		w, said := weirAt(t, lastEvent(got)), text(t, got.body)
+		if got.status != 200 || said != "one two three four five six" || w.Model != "small" || w.Reason != cascade.ReasonCloudError || w.HandoffToken != 0 {
+			t.Errorf("%s: %d %s", tt.name, got.status, got.body)
+		}
+		ok := 0
+		rows := r.newRows(t)
+		for _, row := range rows {
+			if row.Outcome == tenants.OutcomeOK && row.Model == "small" {
+				ok++
+			} else if row.Outcome != tenants.OutcomeUpstreamError {
+				t.Errorf("%s: row %+v", tt.name, row)
+			}
+		}
+		if ok != 1 || int64(w.CostUSD) == 0 {
+			t.Errorf("%s: rows %+v", tt.name, rows)
+		}
+	}
+}
+
+// lastEvent makes of a stream's reply one of its last event before the end mark.
+func lastEvent(r reply) reply {
+	if all := events(r.body); len(all) > 1 {
+		r.body = all[len(all)-2]
+	}
+	return r
+}
+
+// A client that leaves ends both legs.
+func TestCancelEndsBothLegs(t *testing.T) {
+	r, small, large := cascadeRig(t, nil)
+	left := make(chan struct{})
+	small.on((&smallScript{words: six, probs: []float64{-1}, gate: make(chan struct{}), left: left}).serve)
+	large.on(large.hangsAfter(0))
+	req, _ := http.NewRequest(http.MethodPost, r.server.URL+"/v1/chat/completions", strings.NewReader(askAuto))
+	req.Header.Set("Authorization", "Bearer "+r.key)
+	req.Header.Set("Content-Type", "application/json")
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		if resp, err := http.DefaultClient.Do(req.WithContext(ctx)); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	await(t, "the large pool is asked", func() bool { body, _ := large.last(); return body != nil })
+	cancel()
+	<-gone
+	<-left
+	await(t, "the large pool's leg ends", func() bool { return large.cancelled.Load() == 1 })
+	await(t, "two rows", func() bool { return len(r.ledger(t)) == 2 })
+	for _, row := range r.newRows(t) {
+		if row.Outcome != tenants.OutcomeClientCancelled {
+			t.Errorf("row %+v", row)
+		}
+	}
+}
