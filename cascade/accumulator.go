@@ -14,7 +14,13 @@ type Token struct {
 // Accumulator collects Signals token by token in constant space. The zero
 // value is ready to use. It is not safe for concurrent use.
 type Accumulator struct {
-	spans [spanCount]spanStat
+	spans  [spanCount]spanStat
+	text   spanner
+	calls  jsonForm // of tool calls
+	called bool
+	// before is the answer before a token that may begin a mark of reasoning.
+	before spanStat
+	marks  int // tokens of marks that had begun as answer
 }
 
 type spanStat struct {
@@ -40,6 +46,57 @@ func (a *Accumulator) AddToken(t Token) {
 	a.spans[span].add(t.LogProb, t.Margin, t.Entropy)
 }
 
+// ExpectJSON says, before the first token, that the text is to be JSON.
+func (a *Accumulator) ExpectJSON() { a.text.json = true }
+
+// AddText adds a token with its text, "" for one that adds none as the end token,
+// and tells its span; t.Span is not looked at. Inline reasoning, marked by <think>
+// and </think>, is not scored, nor are keys and punctuation where JSON is expected.
+func (a *Accumulator) AddText(text []byte, t Token) Span {
+	r := a.text.read(text)
+	answer := &a.spans[SpanAnswer]
+	switch {
+	case r.closed:
+		a.spans[SpanThink], *answer = *answer, spanStat{}
+	case r.opened:
+		a.marks += answer.s.Tokens - a.before.s.Tokens
+		*answer = a.before
+	}
+	if r.begun && !r.solid {
+		a.before = *answer
+	}
+	t.Span = r.span
+	if a.called && t.Span == SpanAnswer && len(text) > 0 {
+		t.Span = SpanProse
+	}
+	a.AddToken(t)
+	if r.begun && r.solid {
+		a.before = *answer
+	}
+	return t.Span
+}
+
+// AddCall adds a token of a tool call with its text, and tells its span: of the
+// call's JSON only values are the answer. Text before the first call is prose.
+func (a *Accumulator) AddCall(text []byte, t Token) Span {
+	if !a.called {
+		a.called = true
+		a.spans[SpanProse], a.spans[SpanAnswer] = a.spans[SpanAnswer], spanStat{}
+	}
+	t.Span = SpanStructure
+	for _, b := range text {
+		inside := a.calls.inside()
+		if a.calls.value(b) && inside {
+			t.Span = SpanAnswer
+		}
+	}
+	a.AddToken(t)
+	return t.Span
+}
+
+// Thinking reports whether the text so far ends inside inline reasoning.
+func (a *Accumulator) Thinking() bool { return a.text.think }
+
 // Missing notes a token of the answer for which the runner gave no
 // log-probability. The answer is then not judged by its signals.
 func (a *Accumulator) Missing() { a.spans[SpanAnswer].bad = true }
@@ -47,15 +104,25 @@ func (a *Accumulator) Missing() { a.spans[SpanAnswer].bad = true }
 // Reset empties the accumulator for the next answer.
 func (a *Accumulator) Reset() { *a = Accumulator{} }
 
-// Signals returns the signals of the answer span so far.
-func (a *Accumulator) Signals() Signals { return a.spans[SpanAnswer].signals() }
+// Signals returns the signals of the answer span so far. Text that ends inside
+// reasoning has no answer yet: they are not usable then.
+func (a *Accumulator) Signals() Signals {
+	s := a.SpanSignals(SpanAnswer)
+	s.Usable = s.Usable && !a.text.think
+	return s
+}
 
 // SpanSignals returns the signals of one span; an unknown span is unusable.
 func (a *Accumulator) SpanSignals(span Span) Signals {
 	if span >= spanCount {
 		return Signals{}
 	}
-	return a.spans[span].signals()
+	s := a.spans[span].signals()
+	for i := range a.spans {
+		s.Spans[i] = a.spans[i].s.Tokens
+	}
+	s.Spans[SpanThink] += a.marks
+	return s
 }
 
 func (st *spanStat) add(lp, margin, entropy float64) {

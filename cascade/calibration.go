@@ -28,10 +28,14 @@ type Calibration struct {
 	Fingerprint string `json:"fingerprint"`
 	// LabelKind says what "right" meant: truth, feedback, validator, judge or
 	// agreement (with the cloud).
-	LabelKind string  `json:"label_kind"`
-	Samples   int     `json:"samples"`
-	Bias      float64 `json:"bias"`
-	Terms     []Term  `json:"terms"`
+	LabelKind string `json:"label_kind"`
+	// Scored is ScoredAnswer where it was fitted on answers whose other spans were
+	// told apart, or "": on plain text, of which every token is the answer. Answers
+	// with reasoning, JSON or tool calls are then not judged by it.
+	Scored  string  `json:"scored,omitempty"`
+	Samples int     `json:"samples"`
+	Bias    float64 `json:"bias"`
+	Terms   []Term  `json:"terms"`
 	// EdgeAccuracy and CloudAccuracy are means over the samples; CloudAccuracy
 	// is 0 when it was not measured.
 	EdgeAccuracy  float64 `json:"edge_accuracy"`
@@ -48,6 +52,9 @@ type Calibration struct {
 	// until it is whole.
 	Prefix *Prefix `json:"prefix,omitempty"`
 }
+
+// ScoredAnswer is the value of Calibration.Scored for answer spans.
+const ScoredAnswer = "answer"
 
 // Term is one weighted feature of a calibration.
 type Term struct {
@@ -75,7 +82,7 @@ func FitPlatt(samples []Sample, features ...Feature) (Calibration, error) {
 		features = []Feature{FeatureProduct}
 	}
 	var x, y, w []float64
-	right, total := 0.0, 0.0
+	right, total, scored := 0.0, 0.0, ""
 	for i := range samples {
 		s := &samples[i]
 		row, ok := featureRow(&s.Signals, features)
@@ -85,6 +92,9 @@ func FitPlatt(samples []Sample, features ...Feature) (Calibration, error) {
 		weight := s.Weight
 		if weight <= 0 {
 			weight = 1
+		}
+		if !s.Signals.Spans.Plain() {
+			scored = ScoredAnswer
 		}
 		x = append(x, row...)
 		y = append(y, s.Right)
@@ -98,7 +108,7 @@ func FitPlatt(samples []Sample, features ...Feature) (Calibration, error) {
 	fit := FitLogistic(x, len(features), y, w, nil, 1e-3)
 	fit.FloorSlope(slopeFloor, x, len(features), y, w)
 	c := Calibration{
-		Version: calibrationVersion, LabelKind: "truth", Samples: len(y),
+		Version: calibrationVersion, LabelKind: "truth", Scored: scored, Samples: len(y),
 		Bias: fit.Bias, EdgeAccuracy: right / total, Threshold: .5,
 	}
 	for i, f := range features {
@@ -155,12 +165,15 @@ func featureRow(s *Signals, features []Feature) ([]float64, bool) {
 // Probability returns the probability that the answer with these signals is
 // right. ok is false when the signals are not usable or lack a feature.
 func (c *Calibration) Probability(s *Signals) (p float64, ok bool) {
-	if c == nil {
+	if c == nil || !c.scores(s) {
 		return 0, false
 	}
 	p, ok = platt(c.Bias, c.Terms, s)
 	return c.Curve.At(p), ok
 }
+
+// scores reports whether answers like this one were fitted on.
+func (c *Calibration) scores(s *Signals) bool { return c.Scored == ScoredAnswer || s.Spans.Plain() }
 
 // platt is sigmoid(bias + sum weight*feature); ok is false when the signals are
 // not usable or lack a feature.
@@ -196,6 +209,8 @@ func (c *Calibration) Validate() error {
 	switch {
 	case c.Version != calibrationVersion:
 		return fmt.Errorf("calibration: version is %d, want %d", c.Version, calibrationVersion)
+	case c.Scored != "" && c.Scored != ScoredAnswer:
+		return fmt.Errorf("calibration: scored is %q, want %q or nothing", c.Scored, ScoredAnswer)
 	case len(c.Terms) == 0 || len(c.Terms) > 8:
 		return fmt.Errorf("calibration: terms has %d entries, want 1 to 8", len(c.Terms))
 	case !finite(c.Bias):

@@ -69,7 +69,7 @@ func FitPrefix(answers []TokenSample, tokens int) (Prefix, error) {
 // signals will be right. ok is false where nothing is known of beginnings, and
 // for signals that are not usable.
 func (c *Calibration) PrefixProbability(s *Signals) (p float64, ok bool) {
-	if c == nil || c.Prefix == nil {
+	if c == nil || c.Prefix == nil || !c.scores(s) {
 		return 0, false
 	}
 	return platt(c.Prefix.Bias, c.Prefix.Terms, s)

@@ -2,19 +2,6 @@ package cascade
 
 import "math"
 
-// Span is the kind of text a token belongs to. Only SpanAnswer is scored:
-// reasoning is not the answer, and JSON punctuation is nearly free to predict.
-type Span uint8
-
-// The spans of an answer.
-const (
-	SpanAnswer    Span = iota
-	SpanThink          // reasoning before the answer
-	SpanStructure      // JSON keys and punctuation, tool-call syntax
-	SpanProse          // text around a choice letter or a tool call
-	spanCount
-)
-
 // Bins of the log-odds histogram from which quantiles are read.
 const (
 	phiBins = 24
@@ -41,6 +28,9 @@ type Signals struct {
 	Margins    int     // tokens for which a margin was given
 	MinMargin  float64 // smallest lp1-lp2; meaningful when Margins > 0
 	MeanMargin float64
+
+	// Spans counts the tokens of all spans, the other numbers are of one.
+	Spans SpanTokens
 
 	Entropies   int
 	MeanEntropy float64 // nats, over the renormalised top-k

@@ -57,6 +57,9 @@ func (t *Table) calibration(fit cascade.Logistic, labels, cloud float64) cascade
 	if labels > 0 || t.shipped == nil {
 		c.LabelKind, c.Samples = "agreement", int(labels)
 	}
+	if labels >= believedFrom || t.shipped == nil { // labels of whatever the class's answers are
+		c.Scored = cascade.ScoredAnswer
+	}
 	c.Bias, c.Terms = fit.Bias, make([]cascade.Term, len(t.Features))
 	for i, f := range t.Features {
 		c.Terms[i] = cascade.Term{Feature: f, Weight: fit.W[i]}

@@ -21,7 +21,7 @@ import (
 // cloud's where it is known (NaN otherwise).
 type LabelledAnswer struct {
 	Signals  cascade.Signals
-	LogProbs []float64 // token by token, nil where only sums are known
+	LogProbs []float64 // of the answer's tokens one by one, nil where only sums are known
 	Edge     float64
 	Cloud    float64
 }
@@ -29,7 +29,8 @@ type LabelledAnswer struct {
 // ReadAnswers reads labelled answers as CSV or JSON lines, gzipped or not:
 // edge_ok (or edge, right), optionally cloud_ok (or cloud), and either logprobs
 // (and margins), lists with one value a token, or tokens, sum_logprob and
-// min_logprob.
+// min_logprob. texts, a list with each token's text, tells reasoning from the
+// answer, and where form is "json" values from structure.
 func ReadAnswers(r io.Reader) ([]LabelledAnswer, error) {
 	t, err := readTable(r)
 	if err != nil {
@@ -49,7 +50,7 @@ func ReadAnswers(r io.Reader) ([]LabelledAnswer, error) {
 			a.Cloud = r.number(cloud, math.NaN())
 		}
 		if lists {
-			a.Signals, a.LogProbs, err = listSignals(r.text("logprobs"), r.text("margins"))
+			a.Signals, a.LogProbs, err = listSignals(&r)
 		} else {
 			a.Signals = sumSignals(&r)
 		}
@@ -64,25 +65,42 @@ func ReadAnswers(r io.Reader) ([]LabelledAnswer, error) {
 	return out, nil
 }
 
-func listSignals(logprobs, margins string) (_ cascade.Signals, lp []float64, _ error) {
-	var m []float64
-	if err := json.Unmarshal([]byte(logprobs), &lp); err != nil {
-		return cascade.Signals{}, nil, fmt.Errorf("logprobs: %w", err)
-	}
-	if margins != "" {
-		if err := json.Unmarshal([]byte(margins), &m); err != nil {
-			return cascade.Signals{}, nil, fmt.Errorf("margins: %w", err)
+func listSignals(r *row) (_ cascade.Signals, answer []float64, _ error) {
+	var logprobs, margins []float64
+	var texts []string
+	for _, list := range []struct {
+		name string
+		to   any
+	}{{"logprobs", &logprobs}, {"margins", &margins}, {"texts", &texts}} {
+		raw := r.text(list.name)
+		if raw == "" && list.name != "logprobs" {
+			continue
 		}
+		if err := json.Unmarshal([]byte(raw), list.to); err != nil {
+			return cascade.Signals{}, nil, fmt.Errorf("%s: %w", list.name, err)
+		}
+	}
+	if texts != nil && len(texts) != len(logprobs) {
+		return cascade.Signals{}, nil, fmt.Errorf("texts has %d entries, logprobs %d", len(texts), len(logprobs))
 	}
 	var acc cascade.Accumulator
-	for i, v := range lp {
-		margin := math.NaN()
-		if i < len(m) {
-			margin = m[i]
-		}
-		acc.Add(v, margin)
+	if r.text("form") == "json" {
+		acc.ExpectJSON()
 	}
-	return acc.Signals(), lp, nil
+	for i, lp := range logprobs {
+		t := cascade.Token{LogProb: lp, Margin: math.NaN(), Entropy: math.NaN()}
+		if i < len(margins) {
+			t.Margin = margins[i]
+		}
+		text := ""
+		if texts != nil {
+			text = texts[i]
+		}
+		if acc.AddText([]byte(text), t) == cascade.SpanAnswer {
+			answer = append(answer, lp)
+		}
+	}
+	return acc.Signals(), answer, nil
 }
 
 func sumSignals(r *row) cascade.Signals {

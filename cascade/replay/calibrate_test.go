@@ -120,3 +120,29 @@ func FuzzReadAnswers(f *testing.F) {
 		}
 	})
 }
+
+// Texts tell what is scored, and the calibration says so.
+func TestCalibrateBySpans(t *testing.T) {
+	var data strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&data, `{"logprobs":[-9,-9,-9,%g,-0.1],"texts":["<think>","hm","</think>","4",""],"edge_ok":%d}`+"\n", -.01*float64(1+i%7), i%2)
+	}
+	answers, err := ReadAnswers(strings.NewReader(data.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := answers[0]; a.Signals.Tokens != 2 || len(a.LogProbs) != 2 || a.Signals.Spans[cascade.SpanThink] != 3 {
+		t.Errorf("%+v", a)
+	}
+	fit, err := Calibrate(answers, .3)
+	if err != nil || fit.Calibration.Scored != cascade.ScoredAnswer {
+		t.Errorf("scored %q, %v", fit.Calibration.Scored, err)
+	}
+	answers, err = ReadAnswers(strings.NewReader(`{"logprobs":[-9,-1,-9],"texts":["{\"a\":","1","}"],"form":"json","edge_ok":1}`))
+	if err != nil || answers[0].Signals.SumLogProb != -1 {
+		t.Errorf("JSON: %+v, %v", answers, err)
+	}
+	if _, err = ReadAnswers(strings.NewReader(`{"logprobs":[-9,-1],"texts":["a"],"edge_ok":1}`)); err == nil {
+		t.Error("a text is missing")
+	}
+}

@@ -51,6 +51,8 @@ type call struct {
 	partial    *upstream.Draft // of a local generation that failed
 	verdict    cascade.Verdict
 	judged     bool
+	propensity *float64  // of a label for the judged answer; nil before it is drawn
+	shadowed   bool      // it was drawn
 	reserved   int64     // nano-dollars promised by rules for asking the cloud
 	lost       int64     // of these, for an answer that nobody needed
 	hedged     time.Time // when the cloud was asked beside the edge

@@ -46,6 +46,9 @@ func (s *Server) decide(c *call) {
 	}
 	r := c.record(s, spent)
 	teach := s.lesson(c, &r)
+	if judged {
+		c.propensity, c.shadowed = new(r.Propensity), r.Shadow
+	}
 	if !s.opt.Decisions.Log(r) {
 		s.metrics.dropped.Inc()
 	}

@@ -179,7 +179,7 @@ func (r *cloudReply) begin(stream bool) error {
 		if ms, err := strconv.ParseInt(r.Header.Get("Retry-After-Ms"), 10, 64); err == nil && ms > 0 {
 			e.RetryAfter = time.Duration(ms) * time.Millisecond
 		}
-		return e
+		return &refusedError{e, r.passed()}
 	}
 	if !stream {
 		return r.readWhole()

@@ -63,6 +63,10 @@ type scores struct {
 	CloudP90Ms float64         `json:"cloud_p90_ms"`
 	CloudCost  contract.USD    `json:"cloud_cost_bound_usd"`
 	Verdict    *cascade.Reason `json:"verdict,omitempty"`
+	// Propensity is the probability with which the cloud labels this answer, and
+	// Shadow says that it does; absent before that is drawn.
+	Propensity *float64 `json:"propensity,omitempty"`
+	Shadow     bool     `json:"shadow,omitempty"`
 }
 
 // candidate is a tier that might have answered.
@@ -78,6 +82,10 @@ type signalsView struct {
 	SumLogProb  float64 `json:"sum_logprob"`
 	MinLogProb  float64 `json:"min_logprob"`
 	MeanLogProb float64 `json:"mean_logprob"`
+	// Tokens that are not scored.
+	Think     int `json:"think_tokens,omitempty"`
+	Structure int `json:"structure_tokens,omitempty"`
+	Prose     int `json:"prose_tokens,omitempty"`
 }
 
 func (c *call) explained(total time.Duration) *explained {
@@ -123,7 +131,9 @@ func (c *call) scores() *scores {
 	if !math.IsInf(v.Theta, 0) { // JSON has no infinity
 		sc.Gain, sc.Theta = v.Gain, v.Theta
 	}
-	sc.Signals = &signalsView{g.Usable, g.Tokens, g.SumLogProb, g.MinLogProb, g.MeanLogProb}
+	sc.Signals = &signalsView{g.Usable, g.Tokens, g.SumLogProb, g.MinLogProb, g.MeanLogProb,
+		g.Spans[cascade.SpanThink], g.Spans[cascade.SpanStructure], g.Spans[cascade.SpanProse]}
+	sc.Propensity, sc.Shadow = c.propensity, c.shadowed
 	return sc
 }
 
@@ -150,8 +160,11 @@ func explainedRecord(r *journal.Record) *explained {
 	if r.Private {
 		e.Privacy = cascade.PrivacyLocalOnly
 	}
-	if r.Conf != nil {
-		e.Scores = &scores{Policy: r.Policy, Confidence: *r.Conf, Known: true, Gain: r.Gain, Theta: r.Theta}
+	if r.Judged {
+		e.Scores = &scores{Policy: r.Policy, Gain: r.Gain, Theta: r.Theta, Propensity: &r.Propensity, Shadow: r.Shadow}
+	}
+	if r.Judged && r.Conf != nil {
+		e.Scores.Confidence, e.Scores.Known = *r.Conf, true
 	}
 	return e
 }

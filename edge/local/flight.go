@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/edge/upstream"
 	"github.com/weirhq/weir/internal/jsonscan"
 	"github.com/weirhq/weir/tenants"
+	"github.com/weirhq/weir/tenants/quota"
 )
 
 // errOvertaken ends the local generation when the cloud's answer has begun.
@@ -43,15 +44,17 @@ type flight struct {
 	decided bool // the verdict that counts has been adopted
 	lost    bool // the local generation failed
 	asked   *asking
-	claimed atomic.Bool // the answer is the cloud's that has begun, or the edge's that was kept before
-	cloud   error       // why the cloud did not answer
+	claimed atomic.Bool    // the answer is the cloud's that has begun, or the edge's that was kept before
+	cloud   error          // why the cloud did not answer
+	cause   cascade.Reason // why the edge alone would not do
+	slot    quota.Reservation
 	end     *stream.End
 }
 
 // newFlight prepares a local answer. why is its reason where it is not judged.
 func (s *Server) newFlight(ctx context.Context, c *call, out *output, why cascade.Reason) *flight {
 	handoff, can := c.settings().Handoff, s.cloudContinues(c)
-	f := &flight{s: s, c: c, out: out, ctx: ctx, why: why, keep: handoff == stream.HandoffContinue && can, frames: frames{c: c, out: out}}
+	f := &flight{s: s, c: c, out: out, ctx: ctx, why: why, cause: cascade.ReasonLowConfidence, keep: handoff == stream.HandoffContinue && can, frames: frames{c: c, out: out}}
 	f.m = stream.NewMachine(stream.Options{
 		Judge: c.plan.Judge, Whole: !out.stream, Reason: why, Cloud: c.plan.Second() == cascade.TierCloud, Handoff: handoff, CanContinue: can,
 	})
@@ -66,6 +69,10 @@ func (s *Server) newFlight(ctx context.Context, c *call, out *output, why cascad
 
 // run generates the answer and sends it, or lets the request over.
 func (f *flight) run() error {
+	if err := f.admit(); err != nil {
+		return err
+	}
+	defer f.free()
 	ctx, stop := context.WithCancelCause(f.ctx)
 	f.stop = stop
 	defer stop(nil)
@@ -76,7 +83,9 @@ func (f *flight) run() error {
 			return err
 		}
 	}
-	if err := f.land(f.s.generate(ctx, f.c, f.watch)); err != nil {
+	err := f.s.generate(ctx, f.c, f.watch)
+	f.free()
+	if err := f.land(err); err != nil {
 		return err
 	}
 	for f.end == nil {
@@ -174,7 +183,7 @@ func (f *flight) look() error {
 
 func (f *flight) loseCloud(err error) error {
 	f.asked, f.cloud, f.c.hedged = nil, err, time.Time{}
-	return f.act(f.m.CloudFail(fallbackReason(f.ctx, err)))
+	return f.act(f.m.CloudFail(fallbackReason(f.ctx, f.cause, err)))
 }
 
 // land takes the end of the generation.
@@ -190,7 +199,7 @@ func (f *flight) land(err error) error {
 	if !ok {
 		return err
 	}
-	f.lost = true
+	f.lost, f.cause = true, why
 	if f.decided || f.sealed {
 		c.draft = c.partial
 	}
@@ -238,6 +247,9 @@ func (f *flight) act(out stream.Output) error {
 	}
 	if out.Ask == stream.AskNone {
 		return nil
+	}
+	if out.Reason != cascade.ReasonHedgeWon {
+		f.cause = out.Reason
 	}
 	asked, err := f.s.startAsking(f.ctx, f.c, out.Ask, out.Reason, f.shown, f.overtake)
 	if err != nil {
@@ -344,7 +356,7 @@ func (f *flight) record(o tenants.Outcome, why cascade.Reason) {
 func (f *flight) finish() error {
 	c := f.c
 	if f.end.Failed {
-		return f.s.cloudFailure(f.ctx, c, f.end.Reason, f.cloud)
+		return f.s.cloudFailure(f.ctx, c, f.out, f.cause, f.cloud)
 	}
 	f.seal()
 	c.result.EdgeTokens = c.draft.Usage.CompletionTokens

@@ -25,7 +25,6 @@ import (
 	"github.com/weirhq/weir/edge/uplink"
 	"github.com/weirhq/weir/edge/upstream"
 	"github.com/weirhq/weir/internal/contract"
-	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/internal/telemetry"
 	"github.com/weirhq/weir/tenants"
 )
@@ -85,7 +84,7 @@ func (s *safeBuffer) String() string {
 // calibration maps the product of probabilities so that the test worker's
 // -.001 a token is confident and -1 a token is not.
 func calibration() *cascade.Calibration {
-	return &cascade.Calibration{Version: 1, Model: "hub-edge", Fingerprint: workertest.Fingerprint,
+	return &cascade.Calibration{Version: 1, Model: "hub-edge", Fingerprint: workertest.Fingerprint, Scored: cascade.ScoredAnswer,
 		Bias: .5, Terms: []cascade.Term{{Feature: cascade.FeatureProduct, Weight: 1}}, Threshold: .75}
 }
 
@@ -156,12 +155,12 @@ type middle struct {
 	after func()                                                                     // the generation has ended; nil for nothing
 }
 
-func (m *middle) Generate(ctx context.Context, k upstream.Kind, b openai.Body, h http.Header, next upstream.Watch) (*upstream.Draft, error) {
+func (m *middle) Generate(ctx context.Context, a upstream.Ask, next upstream.Watch) (*upstream.Draft, error) {
 	watch := next
 	if m.watch != nil {
 		watch = func(p *upstream.Progress) error { return m.watch(ctx, p, next) }
 	}
-	d, err := m.Generator.Generate(ctx, k, b, h, watch)
+	d, err := m.Generator.Generate(ctx, a, watch)
 	if m.after != nil {
 		m.after()
 	}

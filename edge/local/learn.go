@@ -102,14 +102,14 @@ func (s *Server) lesson(c *call, r *journal.Record) (teach func()) {
 	if !r.Judged || r.Features == nil || r.Model == "" || c.opt.Privacy.Local() || c.outcome != tenants.OutcomeOK || c.draft.Finish != openai.FinishStop {
 		return func() {}
 	}
-	p := learning.Pair{Operation: c.op, Cell: r.Cell, Key: c.KeyID, Model: r.Model, Features: r.Features, Answer: c.draft.Text}
+	p := learning.Pair{Operation: c.op, Cell: r.Cell, Key: c.KeyID, Model: r.Model, Features: r.Features, Answer: cascade.AnswerText(c.draft.Text)}
 	if c.result.Tier == cascade.TierCloud {
 		if !c.heardAll || len(c.heard) == 0 || len(c.heard) >= contract.MaxDraftBytes {
 			return func() {} // an answer that was cut says nothing about a whole one
 		}
 		r.Propensity = learn.Propensity(true, 0)
 		return func() {
-			s.opt.Learner.Escalated(p, learning.Answer{Text: string(c.heard), Took: c.cloudTime}, c.node.CloudCost)
+			s.opt.Learner.Escalated(p, learning.Answer{Text: cascade.AnswerText(string(c.heard)), Took: c.cloudTime}, c.node.CloudCost)
 		}
 	}
 	if !s.explorable(c) {
@@ -197,7 +197,7 @@ func (s *Server) askWhole(ctx context.Context, req uplink.Request, bound int64) 
 	if weir.Weir != nil {
 		a.CostNano = int64(weir.Weir.CostUSD)
 	}
-	a.Text = answerText(raw)
+	a.Text = cascade.AnswerText(answerText(raw))
 	return a, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 
@@ -96,6 +97,9 @@ func TestShadowCall(t *testing.T) {
 		r := log.last()
 		if a.weir.Tier != cascade.TierEdge || a.weir.Attempts != 1 || a.weir.CostUSD != 0 || !r.Shadow || r.Propensity != .25 {
 			t.Errorf("answer %+v, record %+v", a.weir, r)
+		}
+		if e := n.get("/v1/weir/requests/"+a.header.Get("X-Request-Id"), 200); !strings.Contains(e, `"propensity":0.25,"shadow":true`) {
+			t.Errorf("explained by %s", e)
 		}
 		seen := n.cloud.Seen()
 		if len(seen) != i+1 {

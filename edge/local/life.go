@@ -86,9 +86,9 @@ func (s *Server) cloudFirst(ctx context.Context, c *call, out *output) error {
 		return s.relay(ctx, c, out, reply, c.plan.Reason)
 	}
 	if c.plan.Second() != cascade.TierEdge || !worthAnother(err) || ctx.Err() != nil {
-		return s.cloudFailure(ctx, c, c.plan.Reason, err)
+		return s.cloudFailure(ctx, c, out, c.plan.Reason, err)
 	}
-	return s.newFlight(ctx, c, out, fallbackReason(ctx, err)).run()
+	return s.newFlight(ctx, c, out, fallbackReason(ctx, c.plan.Reason, err)).run()
 }
 
 // generate runs the local model. Its error is what the client gets if nobody
@@ -103,20 +103,19 @@ func (s *Server) generate(ctx context.Context, c *call, watch upstream.Watch) er
 	}
 	ctx, span := s.tracer.Start(ctx, "generate "+s.opt.Model, trace.WithSpanKind(trace.SpanKindClient))
 	defer span.End()
-	h := http.Header{contract.HeaderOperation: {c.op}}
-	telemetry.Inject(ctx, h)
-	body := c.body
+	ask := upstream.Ask{Kind: c.kind, Body: c.body, Header: http.Header{contract.HeaderOperation: {c.op}}, JSON: c.check.rules.Schema != nil}
+	telemetry.Inject(ctx, ask.Header)
 	if health, _ := s.opt.Worker.Health(); health.Model != "" {
-		body = body.Clone()
-		body.Set("model", health.Model)
+		ask.Body = ask.Body.Clone()
+		ask.Body.Set("model", health.Model)
 	}
 	start := s.opt.Now()
 	c.edgeRuns++
-	draft, err := s.opt.Generator.Generate(ctx, c.kind, body, h, watch)
+	draft, err := s.opt.Generator.Generate(ctx, ask, watch)
 	if refusesFormat(err) {
-		body = body.Clone()
-		delete(body, "response_format")
-		draft, err = s.opt.Generator.Generate(ctx, c.kind, body, h, watch)
+		ask.Body = ask.Body.Clone()
+		delete(ask.Body, "response_format")
+		draft, err = s.opt.Generator.Generate(ctx, ask, watch)
 	}
 	c.edgeTime += s.opt.Now().Sub(start)
 	switch {

@@ -201,7 +201,7 @@ func TestCloudFaultsWithALocalAnswer(t *testing.T) {
 		{"503", func(w http.ResponseWriter, _ *http.Request) {
 			openai.Unavailable("busy", time.Second, "busy").Write(w, nil)
 		}, "cloud_error"},
-		{"401", func(w http.ResponseWriter, _ *http.Request) { openai.Unauthorized("revoked").Write(w, nil) }, "cloud_error"},
+		{"401", func(w http.ResponseWriter, _ *http.Request) { openai.Unauthorized("revoked").Write(w, nil) }, "low_confidence"},
 		{"quota", func(w http.ResponseWriter, _ *http.Request) {
 			(&openai.Error{Status: 429, Type: openai.TypeQuota, Code: openai.CodeInsufficient, Message: "spent"}).Write(w, nil)
 		}, "budget"},

@@ -3,6 +3,7 @@ package local
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -105,9 +106,14 @@ func (o *output) prepare(t *contract.Timing, early bool, more http.Header) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.timing, o.early = t, early
-	for name, values := range more {
-		o.w.Header()[name] = values
-	}
+	maps.Copy(o.w.Header(), more)
+}
+
+// setHeader sets headers of the head that has not left yet.
+func (o *output) setHeader(h http.Header) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	maps.Copy(o.w.Header(), h)
 }
 
 func (o *output) head(r *contract.Result) {

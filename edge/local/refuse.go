@@ -57,14 +57,18 @@ func (s *Server) deadlineError(c *call) error {
 		Param: contract.HeaderDeadline, Message: "no answer within the request's deadline", NoRetry: true}
 }
 
-// fallbackReason says why the edge's answer stands in for the cloud's.
-func fallbackReason(ctx context.Context, err error) cascade.Reason {
+// fallbackReason says why the cloud, asked for the reason why, did not answer.
+// A request that is wrong keeps that reason, because then the cloud did not
+// fail; what the tenant's limits refused is no failure either.
+func fallbackReason(ctx context.Context, why cascade.Reason, err error) cascade.Reason {
 	e, answered := errors.AsType[*openai.Error](err)
 	switch {
 	case errors.Is(context.Cause(ctx), errDeadline):
 		return cascade.ReasonDeadline
-	case answered && (e.Type == openai.TypeQuota || e.Code == openai.CodeInsufficient):
+	case answered && e.Status == http.StatusTooManyRequests:
 		return cascade.ReasonBudget
+	case !worthAnother(err):
+		return why
 	case answered, errors.Is(err, errCloudSilent):
 		return cascade.ReasonCloudError
 	}
@@ -78,24 +82,23 @@ func worthAnother(err error) bool {
 	return !answered || e.Status >= 500 || e.Status == http.StatusTooManyRequests || e.Status == http.StatusRequestTimeout
 }
 
-// cloudFailure is what a client hears when only the cloud could have answered.
-// why is the reason for which it was asked; a request that is wrong keeps it,
-// because then the cloud did not fail.
-func (s *Server) cloudFailure(ctx context.Context, c *call, why cascade.Reason, err error) error {
+// cloudFailure is what a client hears when only the cloud could have answered,
+// which was asked for the reason why.
+func (s *Server) cloudFailure(ctx context.Context, c *call, out *output, why cascade.Reason, err error) error {
 	if gone := s.gone(ctx); gone != nil {
 		return gone
 	}
 	if errors.Is(context.Cause(ctx), errDeadline) {
 		return s.deadlineError(c)
 	}
-	c.result.Reason = fallbackReason(ctx, err)
+	c.result.Reason = fallbackReason(ctx, why, err)
 	c.outcome = tenants.OutcomeUpstreamError
 	if e, answered := errors.AsType[*openai.Error](err); answered {
 		if e.Status < 500 {
 			c.outcome = tenants.OutcomeRejected
 		}
-		if !worthAnother(err) && c.result.Reason == cascade.ReasonCloudError {
-			c.result.Reason = why
+		if refused, ok := errors.AsType[*refusedError](err); ok {
+			out.setHeader(refused.header)
 		}
 		return e
 	}

@@ -24,6 +24,15 @@ var passed = []string{
 	"X-RateLimit-Limit-Tokens", "X-RateLimit-Remaining-Tokens", "X-RateLimit-Reset-Tokens",
 }
 
+// refusedError is the cloud's error with the headers that the client gets.
+type refusedError struct {
+	err    *openai.Error
+	header http.Header
+}
+
+func (e *refusedError) Error() string { return e.err.Error() }
+func (e *refusedError) Unwrap() error { return e.err }
+
 func (r *cloudReply) passed() http.Header {
 	h := http.Header{}
 	for _, name := range passed {

@@ -15,7 +15,6 @@ import (
 	"github.com/weirhq/weir/edge/supervise"
 	"github.com/weirhq/weir/edge/uplink"
 	"github.com/weirhq/weir/edge/upstream"
-	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/internal/telemetry"
 	"github.com/weirhq/weir/tenants"
 )
@@ -28,7 +27,7 @@ type Cloud interface {
 
 // Generator answers with the local model.
 type Generator interface {
-	Generate(context.Context, upstream.Kind, openai.Body, http.Header, upstream.Watch) (*upstream.Draft, error)
+	Generate(context.Context, upstream.Ask, upstream.Watch) (*upstream.Draft, error)
 }
 
 // WorkerState is what is known of the local model's server.
@@ -93,6 +92,7 @@ type Server struct {
 	generation *latency // of whole local answers
 	foresight  foresight
 	sessions   sessions
+	limits     limits
 
 	rules   *policies.Set
 	metrics *metrics

@@ -21,6 +21,8 @@ type collector struct {
 	d       Draft
 	text    []byte
 	acc     cascade.Accumulator
+	span    cascade.Span // of the last token
+	token   []byte       // its text
 	now     Progress
 	counted int // tokens, where the worker gives no usage
 	scored  int // tokens with a log-probability
@@ -90,11 +92,10 @@ func (c *collector) addPiece(e *Event) error {
 	if e.Empty() {
 		return nil
 	}
-	var err error
-	if c.now.LogProbs, err = e.tokens(c.now.LogProbs[:0], &c.acc, c.kind); err != nil {
+	n, err := c.score(e)
+	if err != nil {
 		return fmt.Errorf("%w: %w", ErrTruncated, err)
 	}
-	n := len(c.now.LogProbs)
 	c.scored += n
 	if n == 0 && e.Visible() {
 		n = 1
@@ -109,7 +110,7 @@ func (c *collector) addPiece(e *Event) error {
 	if c.watch == nil {
 		return nil
 	}
-	c.now.Piece, c.now.Think = e.Piece, e.Think
+	c.now.Piece, c.now.Think = e.Piece, e.Think || n > 0 && len(c.now.LogProbs) == 0 && c.span == cascade.SpanThink
 	return c.watch(&c.now)
 }
 

@@ -42,8 +42,8 @@ type Draft struct {
 // during the call of a Watch only.
 type Progress struct {
 	Piece
-	LogProbs []float64 // of the event's tokens, NaN for unknown
-	Think    bool      // the tokens are reasoning, not the answer
+	LogProbs []float64 // of the event's tokens of the answer, NaN for unknown
+	Think    bool      // the event is reasoning, not the answer
 	Draft    *Draft    // so far, without Text, Usage and Signals
 
 	c *collector
@@ -71,15 +71,25 @@ type Worker struct {
 	FirstByte, Stall time.Duration
 }
 
-// Generate sends body to the worker as a stream with log-probabilities, tells
-// watch of each piece and collects the whole answer. body is not changed. The
-// returned Draft holds what came before an error, for accounting; it is never
-// nil.
-func (w *Worker) Generate(ctx context.Context, kind Kind, body openai.Body, header http.Header, watch Watch) (*Draft, error) {
+// Ask is a request to a worker.
+type Ask struct {
+	Kind   Kind
+	Body   openai.Body // as the client sent it; it is not changed
+	Header http.Header
+	JSON   bool // the answer is to be JSON: of its text only values are scored
+}
+
+// Generate sends the request to the worker as a stream with log-probabilities,
+// tells watch of each piece and collects the whole answer. The returned Draft holds
+// what came before an error, for accounting; it is never nil.
+func (w *Worker) Generate(ctx context.Context, ask Ask, watch Watch) (*Draft, error) {
 	ctx, guard := NewGuard(ctx, w.FirstByte, w.Stall)
 	defer guard.Stop()
-	c := newCollector(kind, guard, watch)
-	resp, err := w.post(ctx, kind, body, header)
+	c := newCollector(ask.Kind, guard, watch)
+	if ask.JSON {
+		c.acc.ExpectJSON()
+	}
+	resp, err := w.post(ctx, ask.Kind, ask.Body, ask.Header)
 	if err != nil {
 		return &c.d, fmt.Errorf("%w: %w", ErrUnavailable, because(ctx, err))
 	}

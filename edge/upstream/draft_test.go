@@ -81,7 +81,7 @@ func TestGenerate(t *testing.T) {
 		{"other choices are not ours", tokenA + `data: {"choices":[{"index":1,"delta":{"content":"z"}}]}` + "\n\n" + finish + done, "a", 1, true, true, -.5, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d, err := serve(t, say(tt.stream)).Generate(context.Background(), upstream.Chat, request(), nil, nil)
+			d, err := serve(t, say(tt.stream)).Generate(context.Background(), upstream.Ask{Body: request()}, nil)
 			if !errors.Is(err, tt.err) || (tt.err == nil) != (err == nil) {
 				t.Fatalf("error %v, want %v", err, tt.err)
 			}
@@ -98,18 +98,18 @@ func TestGenerateErrors(t *testing.T) {
 			(&openai.Error{Status: status, Type: "t", Code: "c", Param: "messages", Message: "no"}).Write(w, nil)
 		}
 	}
-	_, err := serve(t, no(400)).Generate(context.Background(), upstream.Chat, request(), nil, nil)
+	_, err := serve(t, no(400)).Generate(context.Background(), upstream.Ask{Body: request()}, nil)
 	if e, ok := errors.AsType[*openai.Error](err); !ok || e.Status != 400 || e.Param != "messages" || errors.Is(err, upstream.ErrUnavailable) {
 		t.Errorf("a refusal: %v", err)
 	}
 	for _, status := range []int{429, 500, 503} {
-		if _, err := serve(t, no(status)).Generate(context.Background(), upstream.Chat, request(), nil, nil); !errors.Is(err, upstream.ErrUnavailable) {
+		if _, err := serve(t, no(status)).Generate(context.Background(), upstream.Ask{Body: request()}, nil); !errors.Is(err, upstream.ErrUnavailable) {
 			t.Errorf("%d: %v", status, err)
 		}
 	}
 	w := serve(t, no(200))
 	w.URL = "http://127.0.0.1:1"
-	if _, err := w.Generate(context.Background(), upstream.Chat, request(), nil, nil); !errors.Is(err, upstream.ErrUnavailable) {
+	if _, err := w.Generate(context.Background(), upstream.Ask{Body: request()}, nil); !errors.Is(err, upstream.ErrUnavailable) {
 		t.Errorf("nobody listens: %v", err)
 	}
 }
@@ -127,12 +127,12 @@ func TestGuardEndsSilence(t *testing.T) {
 	}
 	w := serve(t, hang(""))
 	w.FirstByte = 20 * time.Millisecond
-	if _, err := w.Generate(context.Background(), upstream.Chat, request(), nil, nil); !errors.Is(err, upstream.ErrFirstByte) || !errors.Is(err, upstream.ErrUnavailable) {
+	if _, err := w.Generate(context.Background(), upstream.Ask{Body: request()}, nil); !errors.Is(err, upstream.ErrFirstByte) || !errors.Is(err, upstream.ErrUnavailable) {
 		t.Errorf("no first byte: %v", err)
 	}
 	w = serve(t, hang(tokenA))
 	w.Stall = 50 * time.Millisecond
-	if d, err := w.Generate(context.Background(), upstream.Chat, request(), nil, nil); !errors.Is(err, upstream.ErrStall) || !errors.Is(err, upstream.ErrTruncated) || d.Text != "a" {
+	if d, err := w.Generate(context.Background(), upstream.Ask{Body: request()}, nil); !errors.Is(err, upstream.ErrStall) || !errors.Is(err, upstream.ErrTruncated) || d.Text != "a" {
 		t.Errorf("stall: %v", err)
 	}
 }
@@ -146,7 +146,7 @@ func TestWhatTheWorkerIsAsked(t *testing.T) {
 	})
 	b := request()
 	before := string(b.JSON())
-	if _, err := w.Generate(context.Background(), upstream.Chat, b, http.Header{"X-Weir-Operation": {"op"}}, nil); err != nil {
+	if _, err := w.Generate(context.Background(), upstream.Ask{Body: b, Header: http.Header{"X-Weir-Operation": {"op"}}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if string(b.JSON()) != before {
@@ -164,7 +164,7 @@ func TestGenerateFromTheFakeEngine(t *testing.T) {
 	for _, kind := range []upstream.Kind{upstream.Chat, upstream.Text} {
 		b := request()
 		b.Set("prompt", "x")
-		d, err := w.Generate(context.Background(), kind, b, nil, nil)
+		d, err := w.Generate(context.Background(), upstream.Ask{Kind: kind, Body: b}, nil)
 		if err != nil || d.Text != "one two three" || !d.Signals.Usable || d.Usage.CompletionTokens == 0 {
 			t.Errorf("%s: %+v: %v", kind.Path(), d, err)
 		}
@@ -175,7 +175,7 @@ func TestGenerateFromTheFakeEngine(t *testing.T) {
 func TestWatch(t *testing.T) {
 	stop := errors.New("enough")
 	var seen []string
-	d, err := serve(t, say(tokenA+tokenB+bare+finish+usage+done)).Generate(context.Background(), upstream.Chat, request(), nil, func(p *upstream.Progress) error {
+	d, err := serve(t, say(tokenA+tokenB+bare+finish+usage+done)).Generate(context.Background(), upstream.Ask{Body: request()}, func(p *upstream.Progress) error {
 		s := p.Signals()
 		seen = append(seen, fmt.Sprintf("%s %v %d", p.Text, p.LogProbs, s.Tokens))
 		if len(seen) == 2 {
@@ -195,7 +195,7 @@ func TestWatch(t *testing.T) {
 func TestWatchReasoning(t *testing.T) {
 	think := strings.Replace(tokenA, `"content":"a"`, `"reasoning_content":"a"`, 1)
 	var seen []bool
-	_, err := serve(t, say(think+tokenB+finish+done)).Generate(context.Background(), upstream.Chat, request(), nil, func(p *upstream.Progress) error {
+	_, err := serve(t, say(think+tokenB+finish+done)).Generate(context.Background(), upstream.Ask{Body: request()}, func(p *upstream.Progress) error {
 		seen = append(seen, p.Think)
 		return nil
 	})
@@ -211,13 +211,13 @@ func TestToolCalls(t *testing.T) {
 	d, err := serve(t, say(delta(`{"index":0,"id":"c1","type":"function","function":{"name":"light","arguments":"{\"on\":"}}`)+
 		delta(`{"index":0,"function":{"arguments":"true}"}}`)+delta(`{"index":1,"id":"c2","function":{"name":"fan","arguments":"{}"}}`)+
 		`data: {"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`+"\n\n")).
-		Generate(context.Background(), upstream.Chat, request(), nil, nil)
+		Generate(context.Background(), upstream.Ask{Body: request()}, nil)
 	want := []upstream.Call{{ID: "c1", Name: "light", Arguments: `{"on":true}`}, {ID: "c2", Name: "fan", Arguments: "{}"}}
 	if err != nil || !slices.Equal(d.Calls, want) || d.Finish != "tool_calls" {
 		t.Errorf("%+v, %v", d, err)
 	}
 	for _, bad := range []string{`{"index":3}`, `{"index":-1}`, `7`} {
-		if _, err := serve(t, say(delta(bad)+finish)).Generate(context.Background(), upstream.Chat, request(), nil, nil); !errors.Is(err, upstream.ErrTruncated) {
+		if _, err := serve(t, say(delta(bad)+finish)).Generate(context.Background(), upstream.Ask{Body: request()}, nil); !errors.Is(err, upstream.ErrTruncated) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
@@ -233,7 +233,7 @@ func FuzzGenerate(f *testing.F) {
 		body = s
 		var pieces []upstream.Piece
 		joined := []byte{}
-		d, err := w.Generate(context.Background(), upstream.Chat, request(), nil, func(p *upstream.Progress) error {
+		d, err := w.Generate(context.Background(), upstream.Ask{Body: request()}, func(p *upstream.Progress) error {
 			joined, _ = jsonscan.AppendText(joined, p.Text)
 			pieces = append(pieces, upstream.Piece{Logprobs: bytes.Clone(p.Logprobs)})
 			return nil

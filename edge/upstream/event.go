@@ -2,11 +2,9 @@ package upstream
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"strconv"
 
-	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/internal/jsonscan"
 	"github.com/weirhq/weir/internal/openai"
 )
@@ -137,62 +135,6 @@ func (e *Event) Err(data []byte) *openai.Error {
 		return nil
 	}
 	return openai.ParseError(502, data)
-}
-
-// tokens appends the log-probabilities of an event to dst, NaN where a token
-// has none, and adds them to acc.
-func (e *Event) tokens(dst []float64, acc *cascade.Accumulator, kind Kind) ([]float64, error) {
-	if e.Logprobs == nil {
-		return dst, nil
-	}
-	span := cascade.SpanAnswer
-	if e.Think {
-		span = cascade.SpanThink
-	}
-	s := jsonscan.Members(e.Logprobs)
-	for s.Next() {
-		if kind == Chat && !s.Is("content") || kind == Text && !s.Is("token_logprobs") {
-			continue
-		}
-		for l := jsonscan.Elements(s.Val); l.Next(); {
-			lp, margin := number(l.Val), math.NaN()
-			if kind == Chat {
-				lp, margin = tokenLogprob(l.Val)
-			}
-			dst = append(dst, lp)
-			if math.IsNaN(lp) {
-				acc.Missing()
-				continue
-			}
-			acc.AddToken(cascade.Token{LogProb: lp, Margin: margin, Entropy: math.NaN(), Span: span})
-		}
-	}
-	if !s.OK() {
-		return dst, fmt.Errorf("log-probabilities are no object: %.80q", e.Logprobs)
-	}
-	return dst, nil
-}
-
-// tokenLogprob reads a chat token's log-probability and its margin over the
-// second best, NaN where one is not there.
-func tokenLogprob(token []byte) (lp, margin float64) {
-	lp, margin = math.NaN(), math.NaN()
-	s := jsonscan.Members(token)
-	for s.Next() {
-		switch {
-		case s.Is("logprob"):
-			lp = number(s.Val)
-		case s.Is("top_logprobs"):
-			l := jsonscan.Elements(s.Val)
-			if l.Next() {
-				best := topLogprob(l.Val)
-				if l.Next() {
-					margin = best - topLogprob(l.Val)
-				}
-			}
-		}
-	}
-	return lp, margin
 }
 
 func topLogprob(top []byte) float64 {

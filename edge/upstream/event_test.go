@@ -23,7 +23,7 @@ func TestReadEvent(t *testing.T) {
 		{name: "another choice", data: `{"choices":[{"index":1,"delta":{"content":"x"}}]}`},
 		{name: "both choices", data: `{"choices":[{"index":1,"delta":{"content":"x"}},{"index":0,"delta":{"content":"y"}}]}`, text: `"y"`},
 		{name: "end", data: `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, finish: `"stop"`},
-		{name: "reasoning", data: `{"choices":[{"index":0,"delta":{"reasoning_content":"hm"},"logprobs":{"content":[{"logprob":-1}]}}]}`, think: true, probs: []float64{-1}},
+		{name: "reasoning", data: `{"choices":[{"index":0,"delta":{"reasoning_content":"hm"},"logprobs":{"content":[{"logprob":-1}]}}]}`, think: true},
 		{name: "no probability", data: `{"choices":[{"index":0,"delta":{"content":"x"},"logprobs":{"content":[{"logprob":null}]}}]}`, text: `"x"`, probs: []float64{math.NaN()}},
 		{name: "error", data: `{"error":{"message":"x"}}`, fault: true},
 		{name: "cut", data: `{"choices":[`, bad: true},
@@ -31,15 +31,16 @@ func TestReadEvent(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := Read([]byte(tt.data))
-			var acc cascade.Accumulator
-			probs, err := e.tokens(nil, &acc, Chat)
+			c := newCollector(Chat, nil, nil)
+			_, err := c.score(&e)
+			probs := c.now.LogProbs
 			if string(e.Text) != tt.text || string(e.Finish) != tt.finish || e.Bad != tt.bad || (e.Err([]byte(tt.data)) != nil) != tt.fault || e.Think != tt.think || err != nil {
 				t.Errorf("event %+v, %v", e, err)
 			}
 			if len(probs) != len(tt.probs) || len(probs) > 0 && probs[0] != tt.probs[0] && !math.IsNaN(tt.probs[0]) {
 				t.Errorf("log-probabilities %v", probs)
 			}
-			if s := acc.Signals(); tt.think && s.Tokens > 0 {
+			if s := c.acc.Signals(); tt.think && (s.Tokens > 0 || s.Spans[cascade.SpanThink] != 1) {
 				t.Error("reasoning counts as the answer")
 			}
 		})

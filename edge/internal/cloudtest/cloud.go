@@ -23,6 +23,7 @@ import (
 
 	"github.com/weirhq/weir/edge/identity"
 	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/listen"
 	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/internal/pki"
 	"github.com/weirhq/weir/tenants"
@@ -90,7 +91,7 @@ func (c *Cloud) listen(t testing.TB) {
 		t.Fatal(err)
 	}
 	cfg := pki.ServerConfig((*pki.Static)(&cert), c.Authority.Pool())
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	tcp, udp, err := listen.Both("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,11 +99,8 @@ func (c *Cloud) listen(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := tcp.Addr().(*net.TCPAddr).Port
-	if c.UDP, err = newUDPPath(port, inner.LocalAddr()); err != nil {
-		t.Fatal(err)
-	}
-	c.URL = fmt.Sprintf("https://127.0.0.1:%d", port)
+	c.UDP = newUDPPath(udp, inner.LocalAddr())
+	c.URL = "https://" + tcp.Addr().String()
 	handler := c.handler()
 	h2cfg := cfg.Clone()
 	h2cfg.NextProtos = []string{"h2", "http/1.1"}

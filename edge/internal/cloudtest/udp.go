@@ -1,7 +1,6 @@
 package cloudtest
 
 import (
-	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -20,14 +19,10 @@ type UDPPath struct {
 	wg    sync.WaitGroup
 }
 
-func newUDPPath(port int, back net.Addr) (*UDPPath, error) {
-	front, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port))
-	if err != nil {
-		return nil, err
-	}
+func newUDPPath(front net.PacketConn, back net.Addr) *UDPPath {
 	p := &UDPPath{front: front, back: back, flows: map[string]net.Conn{}}
 	p.wg.Go(p.forward)
-	return p, nil
+	return p
 }
 
 // Cut drops every datagram from now on.

@@ -23,6 +23,7 @@ type Reply struct {
 	Text    string        // sent a word at a time
 	Logprob float64       // of each word and of the end token
 	Unsure  int           // other than 0: words from this one on have log-probability -2
+	Sure    int           // other than 0: words before this one have log-probability -2
 	NoProbs bool          // leave log-probabilities out
 	Status  int           // other than 0: an error answer
 	Code    string        // its code
@@ -195,7 +196,7 @@ func probs(chat bool, token string, r Reply, i int) string {
 		return "null"
 	}
 	lp := r.Logprob
-	if r.Unsure > 0 && i >= r.Unsure {
+	if r.Unsure > 0 && i >= r.Unsure || i < r.Sure {
 		lp = -2
 	}
 	q, _ := json.Marshal(token)
