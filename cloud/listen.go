@@ -12,6 +12,8 @@ import (
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
+
+	"github.com/weirhq/weir/internal/listen"
 )
 
 // Limits of the listeners.
@@ -38,12 +40,8 @@ func bind(c *Config) (s sockets, err error) {
 	if s.plain, err = listenTCP("listen", c.Listen); err != nil {
 		return s, err
 	}
-	if s.tls, err = listenTCP("tls_listen", c.TLSListen); err != nil {
-		return s, err
-	}
-	// HTTP/3 shares the number of the TCP port.
-	if s.udp, err = net.ListenPacket("udp", s.tls.Addr().String()); err != nil {
-		return s, taken("tls_listen (UDP)", s.tls.Addr().String(), err)
+	if s.tls, s.udp, err = listen.Both(c.TLSListen); err != nil {
+		return s, taken("tls_listen (TCP and UDP)", c.TLSListen, err)
 	}
 	s.ops, err = listenTCP("ops_listen", c.OpsListen)
 	return s, err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,21 +14,21 @@ import (
 	"github.com/weirhq/weir/engine/llama"
 	"github.com/weirhq/weir/engine/models"
 	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/proc"
+	"github.com/weirhq/weir/internal/testproc"
 )
 
 // startWorker runs a real worker with a bundled model in its own process.
 func startWorker(t *testing.T, lib, model string) (url string) {
 	t.Helper()
-	addr := freePorts(t, 1)[0]
-	cmd := exec.Command(os.Args[0], "worker", "--model", model, "--role", "mixed", "--listen", addr, "--name", model, "--threads", "1", "--lib", lib, "--max-seqs", "2")
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
+	addr, out := testproc.FreeAddr(t), &testproc.Log{}
+	worker, err := proc.Start(proc.Spec{Name: model, Path: os.Args[0], Output: out,
+		Args: []string{"worker", "--model", model, "--role", "mixed", "--listen", addr, "--name", model, "--threads", "1", "--lib", lib, "--max-seqs", "2"}})
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait() // its own log says how it ended
+		worker.Stop(30 * time.Second)
 		if t.Failed() {
 			t.Log(out.String())
 		}
@@ -44,7 +43,7 @@ func startWorker(t *testing.T, lib, model string) (url string) {
 			}
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("worker of %s is not ready: %v\n%s", model, err, out.String())
+			t.Fatalf("worker of %s is not ready: %v\n%s", model, err, out)
 		}
 	}
 }

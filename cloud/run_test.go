@@ -18,22 +18,8 @@ import (
 	"github.com/weirhq/weir/internal/cli"
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/testpg"
+	"github.com/weirhq/weir/internal/testproc"
 )
-
-// freePorts finds n free loopback addresses.
-func freePorts(t *testing.T, n int) []string {
-	t.Helper()
-	var out []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		out = append(out, l.Addr().String())
-	}
-	return out
-}
 
 // admin calls the admin API with the token of the secrets directory.
 func admin(t *testing.T, rt http.RoundTripper, url, secrets, path, body string) map[string]any {
@@ -62,15 +48,14 @@ func TestRun(t *testing.T) {
 	engine := httptest.NewServer(engineFake{})
 	defer engine.Close()
 	conf := testConfig(engine.URL)
-	addrs := freePorts(t, 3)
-	conf.Listen, conf.TLSListen, conf.OpsListen = addrs[0], addrs[1], addrs[2]
+	conf.Listen, conf.TLSListen, conf.OpsListen = testproc.FreeAddr(t), testproc.FreeAddr(t), testproc.FreeAddr(t)
 	conf.SecretsDir, conf.DataDir, conf.LogLevel = t.TempDir(), t.TempDir(), "info"
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- Run(ctx, conf, url, io.Discard) }()
 	tr := &http.Transport{}
 	defer tr.CloseIdleConnections()
-	api, ops := "http://"+addrs[0], "http://"+addrs[2]
+	api, ops := "http://"+conf.Listen, "http://"+conf.OpsListen
 	status := func() string {
 		resp, err := (&http.Client{Transport: tr}).Get(ops + "/readyz")
 		if err != nil {

@@ -217,7 +217,7 @@ func TestStartWithoutDatabase(t *testing.T) {
 
 // memory is the process's anonymous memory in KiB; rows on disk are not in it.
 func (n *node) memory() int {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.child.PID()))
 	if err != nil {
 		n.f.t.Fatal(err)
 	}

@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,6 +19,7 @@ import (
 	"github.com/weirhq/weir/cloud"
 	"github.com/weirhq/weir/engine/fake"
 	"github.com/weirhq/weir/internal/cli"
+	"github.com/weirhq/weir/internal/proc"
 	"github.com/weirhq/weir/internal/testpg"
 	"github.com/weirhq/weir/internal/testproc"
 	"github.com/weirhq/weir/migrations"
@@ -58,8 +57,7 @@ type node struct {
 	api, ops string
 	dir      string
 	log      *testproc.Log
-	cmd      *exec.Cmd
-	done     chan struct{}
+	child    *proc.Child
 }
 
 // limit is a row of weir.limits.
@@ -159,11 +157,10 @@ func (f *fleet) number(sql string, args ...any) (n int64) {
 // addNode makes a node and starts its first process.
 func (f *fleet) addNode() *node {
 	f.t.Helper()
-	addrs := freePorts(f.t, 3)
-	n := &node{f: f, api: addrs[0], ops: addrs[2], dir: f.t.TempDir(), log: &testproc.Log{}}
+	n := &node{f: f, api: testproc.FreeAddr(f.t), ops: testproc.FreeAddr(f.t), dir: f.t.TempDir(), log: &testproc.Log{}}
 	conf := fmt.Sprintf("cloud:\n  name: gw%d\n  listen: %s\n  tls_listen: %s\n  ops_listen: %s\n  secrets_dir: %s\n  data_dir: %s\n"+
 		"  probe_interval: 100ms\n  drain: 2s\n  instances: [{name: e, url: %q, model: m, role: mixed}]\n",
-		len(f.nodes), addrs[0], addrs[1], addrs[2], f.secrets, filepath.Join(n.dir, "data"), f.engine.URL)
+		len(f.nodes), n.api, testproc.FreeAddr(f.t), n.ops, f.secrets, filepath.Join(n.dir, "data"), f.engine.URL)
 	if err := os.WriteFile(filepath.Join(n.dir, "c.yaml"), []byte(conf), 0o600); err != nil {
 		f.t.Fatal(err)
 	}
@@ -188,31 +185,25 @@ func (n *node) start() {
 	if err != nil {
 		n.f.t.Fatal(err)
 	}
-	n.cmd = exec.Command(exe, "cloud", "--config", filepath.Join(n.dir, "c.yaml"), "--log-level", "warn")
-	n.cmd.Env = append(os.Environ(), asGateway+"=1", "WEIR_DATABASE_URL="+n.f.url)
-	n.cmd.Stdout, n.cmd.Stderr = n.log, n.log
-	if err := n.cmd.Start(); err != nil {
+	n.child, err = proc.Start(proc.Spec{Name: "gateway", Path: exe, Args: []string{"cloud", "--config", filepath.Join(n.dir, "c.yaml"), "--log-level", "warn"},
+		Env: []string{asGateway + "=1", "WEIR_DATABASE_URL=" + n.f.url}, Output: n.log})
+	if err != nil {
 		n.f.t.Fatal(err)
 	}
-	cmd, done := n.cmd, make(chan struct{})
-	n.done = done
-	go func() { _ = cmd.Wait(); close(done) }()
 }
 
 // kill is kill -9.
 func (n *node) kill() {
-	_ = n.cmd.Process.Kill()
-	<-n.done
+	n.child.Kill()
+	<-n.child.Done()
 }
 
 // end lets the process drain.
 func (n *node) end() {
 	n.f.t.Helper()
-	_ = n.cmd.Process.Signal(os.Interrupt)
-	select {
-	case <-n.done:
-	case <-time.After(20 * time.Second):
-		n.f.t.Fatal("a gateway does not end")
+	n.child.Stop(time.Minute)
+	if err := n.child.Err(); err != nil {
+		n.f.t.Fatalf("a gateway does not end: %v", err)
 	}
 }
 
@@ -280,19 +271,6 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-}
-
-func freePorts(t *testing.T, n int) (out []string) {
-	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		out = append(out, l.Addr().String())
-	}
-	return out
 }
 
 // reply is an answer that was read to its end, or the error that cut it.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/internal/cli"
+	"github.com/weirhq/weir/internal/testproc"
 )
 
 func command(args ...string) (code int, out, errs string) {
@@ -43,12 +44,7 @@ func TestCommandLine(t *testing.T) {
 }
 
 func TestServeUntilTheEnd(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := ln.Addr().String()
-	ln.Close()
+	addr := testproc.FreeAddr(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- Serve(ctx, addr, Options{}) }()

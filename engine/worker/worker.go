@@ -28,6 +28,7 @@ import (
 	"github.com/weirhq/weir/engine/worker/loop"
 	"github.com/weirhq/weir/engine/worker/metrics"
 	"github.com/weirhq/weir/engine/worker/state"
+	"github.com/weirhq/weir/internal/listen"
 	"github.com/weirhq/weir/internal/loopback"
 	"github.com/weirhq/weir/internal/pki"
 )
@@ -112,17 +113,16 @@ func (w *instance) listen() error {
 		}
 	}
 	var err error
-	if w.tcp, err = net.Listen("tcp", c.Listen); err != nil {
+	if c.certificates() { // KV hand-offs are over UDP
+		w.tcp, w.udp, err = listen.Both(c.Listen)
+	} else {
+		w.tcp, err = net.Listen("tcp", c.Listen)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot listen: %w", err)
 	}
 	host, _, _ := net.SplitHostPort(c.Listen) // Validate has checked it
 	port := w.tcp.Addr().(*net.TCPAddr).Port
-	if c.certificates() {
-		if err := w.listenKV(); err != nil {
-			w.closeSockets()
-			return err
-		}
-	}
 	if !loopback.Host(host) {
 		w.trust.http = pki.MutualConfig(w.holder, w.trust.kvServer.ClientCAs, pki.RoleGateway)
 	}
@@ -133,15 +133,14 @@ func (w *instance) listen() error {
 	return nil
 }
 
-// listenKV takes the UDP port of the same number as the API's, unless it has it.
+// listenKV takes the UDP port of the same number as the API's again, unless it
+// has it.
 func (w *instance) listenKV() error {
 	if w.udp != nil {
 		return nil
 	}
-	host, _, _ := net.SplitHostPort(w.o.Config.Listen)
-	port := w.tcp.Addr().(*net.TCPAddr).Port
 	var err error
-	if w.udp, err = net.ListenPacket("udp", net.JoinHostPort(host, strconv.Itoa(port))); err != nil {
+	if w.udp, err = net.ListenPacket("udp", w.tcp.Addr().String()); err != nil {
 		return fmt.Errorf("cannot listen for KV hand-offs: %w", err)
 	}
 	return nil

@@ -6,12 +6,14 @@ package testproc
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
+
+	"github.com/weirhq/weir/internal/listen"
 )
 
 var build struct {
@@ -69,13 +71,28 @@ func (l *Log) Tail() string {
 	return s[max(0, len(s)-3000):]
 }
 
-// FreeAddr is a loopback address that nobody listens on.
+// FreeAddr draws from these ports: below the numbers that systems give to who
+// asks for any (from 32,768 on), which a client may hold when the process that
+// is to listen comes, or comes again.
+const firstPort, ports = 10000, 6000
+
+var drawn atomic.Uint32
+
+// FreeAddr is a loopback address that nobody listens on, with TCP or UDP, and
+// that this process has not had before.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range ports {
+		// Test binaries that run at once have neighbouring process ids.
+		n := (os.Getpid()*97 + int(drawn.Add(1))) % ports
+		tcp, udp, err := listen.Both(fmt.Sprintf("127.0.0.1:%d", firstPort+n))
+		if err != nil {
+			continue
+		}
+		defer tcp.Close()
+		defer udp.Close()
+		return tcp.Addr().String()
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Fatalf("none of %d ports is free", ports)
+	return ""
 }
