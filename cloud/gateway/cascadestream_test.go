@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/policy"
@@ -24,7 +25,7 @@ type smallScript struct {
 	fault bool          // it says why
 	gate  chan struct{} // before the fourth word, where set
 	blind bool          // no log-probabilities
-	left  chan struct{} // closed when the request ends before its answer does
+	left  chan struct{} // has one when a request has ended before its answer
 }
 
 func (s *smallScript) prob(i int) float64 { return s.probs[min(i, len(s.probs)-1)] }
@@ -56,8 +57,9 @@ func (s *smallScript) serve(w http.ResponseWriter, r *http.Request, body map[str
 			select {
 			case <-s.gate:
 			case <-r.Context().Done():
-				if s.left != nil {
-					close(s.left)
+				select {
+				case s.left <- struct{}{}:
+				default:
 				}
 				return true
 			}
@@ -146,7 +148,9 @@ func TestKeptStreamFlows(t *testing.T) {
 	r, small, large := cascadeRig(t, nil)
 	gate := make(chan struct{})
 	small.on((&smallScript{words: six, probs: []float64{-.001}, gate: gate}).serve)
-	req, err := http.NewRequest(http.MethodPost, r.server.URL+"/v1/chat/completions", strings.NewReader(askAuto))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.server.URL+"/v1/chat/completions", strings.NewReader(askAuto))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,10 +183,10 @@ func TestKeptStreamFlows(t *testing.T) {
 // large pool's answer has begun.
 func TestStreamEscalatesAtItsWindow(t *testing.T) {
 	r, small, _ := cascadeRig(t, nil)
-	left := make(chan struct{})
+	left := make(chan struct{}, 1)
 	small.on((&smallScript{words: six, probs: []float64{-1}, gate: make(chan struct{}), left: left}).serve)
 	got := readStreamed(t, r.chat(t, askAuto).body)
-	<-left
+	take(t, "the small pool's leg ends", left)
 	if got.text != "the light is on" || !got.done || got.weir.Model != "big" || got.weir.Reason != cascade.ReasonLowConfidence || got.weir.Attempts != 2 || got.usage != 4 {
 		t.Errorf("%+v", got)
 	}
@@ -280,24 +284,13 @@ func lastEvent(r reply) reply {
 // A client that leaves ends both legs.
 func TestCancelEndsBothLegs(t *testing.T) {
 	r, small, large := cascadeRig(t, nil)
-	left := make(chan struct{})
+	left := make(chan struct{}, 1)
 	small.on((&smallScript{words: six, probs: []float64{-1}, gate: make(chan struct{}), left: left}).serve)
 	large.on(large.hangsAfter(0))
-	req, _ := http.NewRequest(http.MethodPost, r.server.URL+"/v1/chat/completions", strings.NewReader(askAuto))
-	req.Header.Set("Authorization", "Bearer "+r.key)
-	req.Header.Set("Content-Type", "application/json")
-	ctx, cancel := context.WithCancel(t.Context())
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		if resp, err := http.DefaultClient.Do(req.WithContext(ctx)); err == nil {
-			resp.Body.Close()
-		}
-	}()
+	leave := r.visit(t, askAuto)
 	await(t, "the large pool is asked", func() bool { body, _ := large.last(); return body != nil })
-	cancel()
-	<-gone
-	<-left
+	leave()
+	take(t, "the small pool's leg ends", left)
 	await(t, "the large pool's leg ends", func() bool { return large.cancelled.Load() == 1 })
 	await(t, "two rows", func() bool { return len(r.ledger(t)) == 2 })
 	for _, row := range r.newRows(t) {

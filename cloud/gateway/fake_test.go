@@ -163,6 +163,23 @@ func (f *instanceFake) hangsAfter(n int) func(http.ResponseWriter, *http.Request
 	}
 }
 
+// holds makes requests wait until leave is called or the test ends; reached has
+// one as soon as one waits.
+func (f *instanceFake) holds(t testing.TB) (reached <-chan struct{}, leave func()) {
+	waits, gate := make(chan struct{}, 1), make(chan struct{})
+	f.on(func(http.ResponseWriter, *http.Request, map[string]any) bool {
+		select {
+		case waits <- struct{}{}:
+		default:
+		}
+		<-gate
+		return false
+	})
+	leave = sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(leave)
+	return waits, leave
+}
+
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(60 * time.Second); !ok(); time.Sleep(time.Millisecond) {

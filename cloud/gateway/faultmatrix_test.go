@@ -132,7 +132,7 @@ type fate struct {
 
 func short(o *Options) {
 	o.Policy = preferring("a")
-	o.Timeouts.FirstByte, o.Timeouts.Stall = 2*time.Second, time.Second
+	o.Timeouts.FirstByte, o.Timeouts.Stall = 5*time.Second, 3*time.Second
 }
 
 // TestFaultsBeforeTheFirstByte: whatever an instance does before its first

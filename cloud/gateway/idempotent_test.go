@@ -54,16 +54,14 @@ func TestIdempotentFailureMayBeRetried(t *testing.T) {
 func TestIdempotentUnderWay(t *testing.T) {
 	d := newInstance(t, "d", "mixed")
 	r := newRig(t, nil, d)
-	reached, leave := make(chan struct{}), make(chan struct{})
-	d.on(func(http.ResponseWriter, *http.Request, map[string]any) bool { close(reached); <-leave; return false })
-	done := make(chan reply, 1)
-	go func() { done <- r.chat(t, ask1, contract.HeaderIdempotency, "k") }()
-	<-reached
+	reached, leave := d.holds(t)
+	done := r.later(t, ask1, contract.HeaderIdempotency, "k")
+	take(t, "the request at the instance", reached)
 	if got := r.chat(t, ask1, contract.HeaderIdempotency, "k"); got.status != 409 || got.header.Get("Retry-After") == "" {
 		t.Errorf("while the first is under way: %d %s", got.status, got.body)
 	}
-	close(leave)
-	if got := <-done; got.status != 200 {
+	leave()
+	if got := take(t, "the first answer", done); got.status != 200 {
 		t.Errorf("the first got %d %s", got.status, got.body)
 	}
 }

@@ -147,9 +147,8 @@ func TestClientLeavesBeforeThePull(t *testing.T) {
 	l, d := newLeaser(t), newInstance(t, "d1", "decode")
 	r := leased(t, l, time.Minute, d)
 	d.on(d.hangsAfter(0))
-	got := make(chan reply, 1)
-	go func() { got <- r.chat(t, ask1, contract.HeaderDeadline, "1500") }()
+	leave := r.visit(t, ask1)
 	await(t, "the decode leg", func() bool { body, _ := d.last(); return body != nil })
+	leave()
 	await(t, "the release", func() bool { _, n := l.seen(); return n == 1 })
-	<-got
 }

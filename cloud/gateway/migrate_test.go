@@ -29,8 +29,7 @@ func TestMigration(t *testing.T) {
 		want := text(t, b.chat(t, ask1).body)
 		gate := make(chan struct{})
 		b.hold.Store(&gate)
-		done := make(chan reply)
-		go func() { done <- b.chat(t, ask1su) }()
+		done := b.later(t, ask1su)
 		await(t, "the answer is given away", func() bool {
 			op := b.engines["a"].Operation()
 			if op == "" {
@@ -42,7 +41,7 @@ func TestMigration(t *testing.T) {
 			return b.order(t, "a", "drain", `{"draining":true}`) && b.engines["a"].Leaves(op)
 		})
 		close(gate)
-		got := <-done
+		got := take(t, "the answer", done)
 		rows := b.ledger(t)[1:]
 		if len(rows) != 2 || rows[0].Outcome != tenants.OutcomeSuperseded || rows[1].Outcome != tenants.OutcomeOK || rows[0].OutputTokens+rows[1].OutputTokens != 16 {
 			t.Fatalf("drains %v: ledger %v", drains, outcomes(rows))

@@ -67,8 +67,7 @@ func TestThereAndBack(t *testing.T) {
 	want := text(t, b.chat(t, ask1).body)
 	first, second := make(chan struct{}), make(chan struct{})
 	b.hold.Store(&first)
-	done := make(chan reply)
-	go func() { done <- b.chat(t, ask1su) }()
+	done := b.later(t, ask1su)
 	givesAway := func(name string) func() bool {
 		return func() bool {
 			op := b.engines[name].Operation()
@@ -81,7 +80,7 @@ func TestThereAndBack(t *testing.T) {
 	await(t, "b gives it away", givesAway("b"))
 	b.hold.Store(nil)
 	close(second)
-	got := <-done
+	got := take(t, "the answer", done)
 	rows := b.ledger(t)[1:]
 	if len(rows) != 3 || rows[0].Outcome != tenants.OutcomeSuperseded || rows[1].Outcome != tenants.OutcomeSuperseded || rows[2].Outcome != tenants.OutcomeOK {
 		t.Fatalf("ledger %v", outcomes(rows))

@@ -95,7 +95,7 @@ func TestAdmission(t *testing.T) {
 func TestQueue(t *testing.T) {
 	g := gate{admit: func(ctx context.Context, _ Work) (Grant, error) { <-ctx.Done(); return nil, ctx.Err() }}
 	r := newRig(t, func(o *Options) { o.Admission = g }, newInstance(t, "d", "mixed"))
-	got := r.chat(t, ask1, contract.HeaderDeadline, "30")
+	got := r.chat(t, ask1, contract.HeaderDeadline, "2000")
 	if got.status != 504 || errorOf(t, got.body)["code"] != "deadline_exceeded" || weirOf(t, got.body)["queue_ms"].(float64) < 1 {
 		t.Errorf("answer %d %s", got.status, got.body)
 	}
@@ -104,21 +104,15 @@ func TestQueue(t *testing.T) {
 func TestOverload(t *testing.T) {
 	d := newInstance(t, "d", "mixed")
 	r := newRig(t, func(o *Options) { o.MaxInFlight = 1 }, d)
-	reached, leave := make(chan struct{}), make(chan struct{})
-	d.on(func(w http.ResponseWriter, _ *http.Request, _ map[string]any) bool {
-		close(reached)
-		<-leave
-		return false
-	})
-	done := make(chan reply, 1)
-	go func() { done <- r.chat(t, ask1) }()
-	<-reached
+	reached, leave := d.holds(t)
+	done := r.later(t, ask1)
+	take(t, "the request at the instance", reached)
 	got := r.chat(t, ask1)
 	if got.status != 503 || got.header.Get("Retry-After") == "" || got.header.Get("Retry-After-Ms") == "" || errorOf(t, got.body)["code"] != "overloaded" {
 		t.Errorf("answer %d %s", got.status, got.body)
 	}
-	close(leave)
-	if first := <-done; first.status != 200 {
+	leave()
+	if first := take(t, "the first answer", done); first.status != 200 {
 		t.Errorf("the first request got %d %s", first.status, first.body)
 	}
 }

@@ -30,7 +30,7 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		fmt.Fprintf(conn, "%s\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", head)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil || resp.StatusCode != status || !resp.Close {
@@ -60,6 +60,9 @@ func TestWholeAnswerThatIsNotRead(t *testing.T) {
 	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		r.key, len(body), body)
 	await(t, "the request's end", func() bool { return len(r.ledger(t)) > 0 && r.InFlight() == 0 })
+	if rows := r.ledger(t); len(rows) != 1 || rows[0].Outcome != tenants.OutcomeClientCancelled {
+		t.Errorf("ledger %+v", rows)
+	}
 }
 
 // slow is a client that takes its first bytes late.
@@ -78,7 +81,7 @@ func (s *slow) Write(b []byte) (int, error) {
 // A client that is slow to read is not a silent instance.
 func TestSlowClientIsNoStall(t *testing.T) {
 	in := newInstance(t, "d", "mixed")
-	const stall = time.Second
+	const stall = 2 * time.Second
 	r := newRig(t, func(o *Options) { o.Timeouts.Stall = stall }, in)
 	client := &slow{nowhere: nowhere{http.Header{}}, after: stall * 3 / 2, took: make(chan struct{})}
 	in.on(func(w http.ResponseWriter, r *http.Request, body map[string]any) bool {
