@@ -17,7 +17,7 @@ type answer struct {
 	operation string
 	status    int
 	text      string
-	done      bool   // [DONE] came
+	done      bool   // [DONE] came, or a body with status 200
 	fault     string // code of the error event or body
 	broken    error  // the connection's
 	late      bool   // the client's patience ended first
@@ -63,7 +63,7 @@ func (f *fleet) askWith(ctx context.Context, gateway, prompt string, tokens int,
 	a.status, a.operation = resp.StatusCode, resp.Header.Get("X-Request-Id")
 	if !stream || a.status != http.StatusOK {
 		data, err := io.ReadAll(resp.Body)
-		a.broken, a.done = err, true
+		a.broken, a.done = err, a.status == http.StatusOK
 		a.take(data)
 		a.ends = 1
 		return a

@@ -54,7 +54,7 @@ func TestRolesFollowTheLoad(t *testing.T) {
 // in turn, under streams.
 func (f *fleet) reroledUnderStreams(t *testing.T) {
 	want := f.undisturbed(t)
-	answers := f.crowd(t, 40, func() {
+	answers := f.crowd(t, 40, tokens, func() {
 		for _, name := range []string{"d1", "d2"} {
 			for _, role := range []string{"mixed", "decode"} {
 				f.setRole(t, name, role)

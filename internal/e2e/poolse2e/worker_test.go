@@ -1,22 +1,76 @@
 package poolse2e
 
 import (
+	"net"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/weirhq/weir/engine/gguf"
+	"github.com/weirhq/weir/engine/gguf/random"
+	"github.com/weirhq/weir/internal/pki"
 )
+
+// library is the folder of llama.cpp's libraries.
+func library(t *testing.T) string {
+	t.Helper()
+	lib := os.Getenv("WEIR_LIB")
+	if lib == "" {
+		t.Skip("WEIR_LIB is not set: it names the folder of llama.cpp's libraries")
+	}
+	return lib
+}
+
+// randomModel writes a model with random weights.
+func (f *fleet) randomModel(t *testing.T, params int64) string {
+	t.Helper()
+	file := filepath.Join(f.dir, "random.gguf")
+	if _, err := random.WriteFile(file, random.Options{Arch: "llama", Params: params, Context: 4096, Type: gguf.Q8_0, Seed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// workers starts workers of the model in file, with certificates; their roles
+// are those of their first letters.
+func (f *fleet) workers(t *testing.T, file string, names ...string) {
+	t.Helper()
+	lib := library(t)
+	for _, name := range names {
+		role := map[byte]string{'p': "prefill", 'd': "decode", 'm': "mixed"}[name[0]]
+		addr := f.addr(t, name)
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		certs := filepath.Join(f.dir, name)
+		if err := f.authority.IssueTo(certs, pki.Spec{Peer: pki.Peer{Role: pki.RoleWorker, Name: name}, Hosts: []string{host}}); err != nil {
+			t.Fatal(err)
+		}
+		f.add(t, name, f.scheme()+addr, "", nil, "worker", "--model", file, "--served-model-name", model, "--runner", "llama", "--name", name,
+			"--role", role, "--lib", lib, "--threads", "1", "--max-seqs", "64", "--log-level", "error", "--listen", addr,
+			"--tls-cert", filepath.Join(certs, pki.CertFile), "--tls-key", filepath.Join(certs, pki.KeyFile), "--tls-ca", filepath.Join(certs, pki.CAFile))
+		f.members = append(f.members, map[string]any{"name": name, "url": f.scheme() + addr, "role": role, "model": model})
+	}
+}
+
+// scheme is that of a worker's API: loopback needs no certificate there, only
+// for KV.
+func (f *fleet) scheme() string {
+	if f.site == (loopback{}) {
+		return "http://"
+	}
+	return "https://"
+}
 
 // TestWorkerKilledWithRealModel kills the worker that streams an answer of the
 // bundled model: the client gets the text that it would have got, token by
 // token, and no sign of the death.
 func TestWorkerKilledWithRealModel(t *testing.T) {
-	lib := os.Getenv("WEIR_LIB")
-	if lib == "" {
-		t.Skip("WEIR_LIB is not set: it names the folder of llama.cpp's libraries")
-	}
+	library(t)
 	f := emptyFleet(t, loopback{})
-	for _, name := range []string{"m1", "m2"} {
-		f.instance(t, name, "mixed", "worker", "--model", "hub-cloud", "--runner", "llama", "--name", name, "--lib", lib, "--threads", "1", "--max-seqs", "4", "--log-level", "error")
-	}
+	f.workers(t, "hub-cloud", "m1", "m2")
 	f.gateways(t, true)
 	const tokens = 400
 	want := f.ask(t.Context(), "g1", 1, tokens, false)
@@ -39,14 +93,25 @@ func TestWorkerKilledWithRealModel(t *testing.T) {
 	if !got.whole() || got.text != want.text {
 		t.Errorf("got %+v\nwant the text %q", got, want.text)
 	}
-	var l struct{ Rows []struct{ Outcome string } }
-	eventually(t, "two attempts in the ledger", func() bool {
-		return f.get(f.all["g1"].url+"/admin/v1/usage?operation_id="+got.operation, f.admin, &l) == nil && len(l.Rows) == 2
-	})
+	f.outcomes(t, got.operation, 2)
 	if victim != nil {
 		victim.start(t)
 		f.ready(t, "g1")
 		f.ready(t, "g2")
 		f.idle(t)
 	}
+}
+
+// outcomes waits for a request's rows in the ledger.
+func (f *fleet) outcomes(t *testing.T, operation string, rows int) string {
+	t.Helper()
+	var l struct{ Rows []struct{ Outcome string } }
+	eventually(t, "rows in the ledger", func() bool {
+		return f.get(f.all["g2"].url+"/admin/v1/usage?operation_id="+operation, f.admin, &l) == nil && len(l.Rows) == rows
+	})
+	out := make([]string, rows)
+	for i, r := range l.Rows {
+		out[i] = r.Outcome
+	}
+	return strings.Join(out, " ")
 }
