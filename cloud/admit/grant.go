@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/tenants/fair"
 	"github.com/weirhq/weir/tenants/price"
 	"github.com/weirhq/weir/tenants/quota"
+	"github.com/weirhq/weir/tenants/refusal"
 )
 
 // grant is what one admitted request holds. Its methods are called by the
@@ -203,7 +204,8 @@ func (g *grant) Settle(r tenants.UsageRecord) {
 // SetHeaders implements gateway.Grant.
 func (g *grant) SetHeaders(h http.Header) {
 	if g.account != nil {
-		setHeaders(h, g.account, &g.request)
+		var room [8]quota.Status
+		refusal.SetHeaders(h, g.account.Status(&g.request, time.Now(), room[:0]))
 	}
 }
 

@@ -1,9 +1,7 @@
 package admit
 
 import (
-	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/weirhq/weir/cloud/gateway"
@@ -11,6 +9,7 @@ import (
 	"github.com/weirhq/weir/tenants"
 	"github.com/weirhq/weir/tenants/fair"
 	"github.com/weirhq/weir/tenants/quota"
+	"github.com/weirhq/weir/tenants/refusal"
 )
 
 func notReady() error {
@@ -21,45 +20,12 @@ func notReady() error {
 func (g *grant) refusal(v quota.Verdict) error {
 	header := http.Header{}
 	g.SetHeaders(header)
-	return &gateway.Refused{Err: verdictError(v), Outcome: tenants.OutcomeRejected, Header: header}
-}
-
-func verdictError(v quota.Verdict) *openai.Error {
-	e := &openai.Error{Status: http.StatusTooManyRequests, Type: openai.TypeRateLimit, Code: v.Reason.String(), RetryAfter: v.RetryAfter}
-	what := fmt.Sprintf("%s %s", v.Kind, per(v.Window))
-	switch v.Reason {
-	case quota.RateLimited:
-		e.Message = fmt.Sprintf("the limit %s of %s is reached", v.LimitID, what)
-	case quota.ConcurrencyFull:
-		e.Message = fmt.Sprintf("the limit %s of requests at the same time is reached", v.LimitID)
-	case quota.QuotaExhausted:
-		e.Type = openai.TypeQuota
-		e.Message = fmt.Sprintf("the budget %s of %s is used up or held by requests under way", v.LimitID, what)
-	case quota.TooLarge:
-		e.NoRetry = true
-		e.Message = fmt.Sprintf("the request needs more than the whole limit %s of %s: send a shorter prompt or lower max_tokens", v.LimitID, what)
-	case quota.LeaseWanted:
-		e = openai.Unavailable(v.Reason.String(), max(v.RetryAfter, time.Second), "the budget %s of %s cannot be checked: its store is away", v.LimitID, what)
-	case quota.InvalidRequest:
-		e = openai.BadRequest("max_tokens", openai.CodeInvalidValue, "the request's size is absurd: lower max_tokens or n")
-	default: // too many limits: the operator's mistake
-		e = openai.Internal(fmt.Errorf("admission: %s", v.Reason))
-	}
-	return e
-}
-
-func per(w quota.Window) string {
-	switch w {
-	case quota.AtOnce:
-		return "at once"
-	default:
-		return "per " + w.String()
-	}
+	return &gateway.Refused{Err: refusal.Error(v), Outcome: tenants.OutcomeRejected, Header: header}
 }
 
 // overrunError ends a strict tenant's stream.
 func overrunError(v quota.Verdict) *openai.Error {
-	e := verdictError(v)
+	e := refusal.Error(v)
 	e.Code = string(tenants.OutcomeQuotaExceeded)
 	e.Message = "the answer was ended: " + e.Message
 	return e
@@ -82,23 +48,4 @@ func (g *grant) turnedAway(r fair.Refusal) error {
 		out.Err = openai.Unavailable(r.String(), 2*time.Second, "too many requests are waiting for the model")
 	}
 	return out
-}
-
-// setHeaders sets X-RateLimit-* for requests and for tokens, each by the limit
-// with the least left.
-func setHeaders(h http.Header, account *quota.Account, r *quota.Request) {
-	var room [8]quota.Status
-	all := account.Status(r, time.Now(), room[:0])
-	for _, group := range [...]struct {
-		name  string
-		kinds []quota.Kind
-	}{{"Requests", []quota.Kind{quota.Requests}}, {"Tokens", []quota.Kind{quota.Total, quota.Input, quota.Output}}} {
-		st, ok := quota.Headline(all, group.kinds...)
-		if !ok {
-			continue
-		}
-		h.Set("X-Ratelimit-Limit-"+group.name, strconv.FormatInt(st.Limit.Max, 10))
-		h.Set("X-Ratelimit-Remaining-"+group.name, strconv.FormatInt(st.Remaining, 10))
-		h.Set("X-Ratelimit-Reset-"+group.name, st.Reset.Round(time.Millisecond).String())
-	}
 }

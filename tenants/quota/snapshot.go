@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/weirhq/weir/tenants"
@@ -58,4 +59,27 @@ func fromSnapshot(l tenants.Limit) (Limit, error) {
 		Kind: kind, Window: window, Max: l.Limit, Burst: l.Burst, Shadow: l.Shadow,
 	}
 	return out, out.Validate()
+}
+
+// OnDevice returns the limits that each edge device keeps, for the answers of
+// its own model: requests per minute, and requests at once. Edge tokens consume
+// no limits, and budgets have one owner, the cloud.
+func OnDevice(all []Limit) []Limit {
+	var out []Limit
+	for _, l := range all {
+		if l.OnDevice() == nil && l.Tier != string(tenants.Cloud) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+var errNotOnDevice = errors.New("a device limits requests per minute and concurrent requests only")
+
+// OnDevice says why a device cannot keep a limit of this kind; nil: it can.
+func (l *Limit) OnDevice() error {
+	if l.Kind == Concurrent || l.Kind == Requests && l.Window == Minute {
+		return nil
+	}
+	return errNotOnDevice
 }

@@ -100,6 +100,9 @@ func (n NewLimit) check() error {
 	if err := l.Validate(); err != nil {
 		return badField("limit", "%s", err)
 	}
+	if err := l.OnDevice(); err != nil && n.Tier == tenants.Edge {
+		return badField("tier", "%s", err)
+	}
 	return nil
 }
 
