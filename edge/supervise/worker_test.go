@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/weirhq/weir/edge/supervise"
 	"github.com/weirhq/weir/internal/proc"
+	"github.com/weirhq/weir/internal/testproc"
 )
 
 // TestMain lets this binary be the worker that the tests supervise: it says
@@ -57,16 +57,11 @@ type running struct {
 
 func start(t *testing.T, change func(*supervise.Options)) *running {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := ln.Addr().String()
-	ln.Close()
+	addr := testproc.FreeAddr(t)
 	tr := &http.Transport{}
 	opt := supervise.Options{
-		URL: "http://" + addr, Name: "w", PollStart: 5 * time.Millisecond, PollReady: 10 * time.Millisecond, HangAfter: 300 * time.Millisecond,
-		HTTPClient: &http.Client{Timeout: 100 * time.Millisecond, Transport: tr}, Log: slog.New(slog.DiscardHandler),
+		URL: "http://" + addr, Name: "w", PollStart: 5 * time.Millisecond, PollReady: 10 * time.Millisecond, HangAfter: 2 * time.Second,
+		HTTPClient: &http.Client{Timeout: time.Second, Transport: tr}, Log: slog.New(slog.DiscardHandler),
 		Spec: proc.Spec{Name: "worker", Path: os.Args[0], Env: []string{"SUPERVISE_TEST_LISTEN=" + addr, "SUPERVISE_TEST_NAME=w"}},
 	}
 	if change != nil {
@@ -89,46 +84,49 @@ func start(t *testing.T, change func(*supervise.Options)) *running {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
 }
 
-// pid is the process id that the ready worker reports as its epoch.
-func (r *running) pid() int {
-	h, ok := r.Health()
-	if !ok {
-		return 0
-	}
-	pid, _ := strconv.Atoi(h.Epoch)
+// pid waits for a ready worker other than one, and returns the process id that
+// it reports as its epoch.
+func (r *running) pid(t *testing.T, other int) (pid int) {
+	t.Helper()
+	eventually(t, "a ready child", func() bool {
+		h, ok := r.Health()
+		if !ok {
+			return false
+		}
+		pid, _ = strconv.Atoi(h.Epoch)
+		return pid > 0 && pid != other
+	})
 	return pid
 }
 
 func TestRestartsAChildThatDies(t *testing.T) {
 	w := start(t, nil)
-	eventually(t, "ready", w.Ready)
-	first := w.pid()
+	first := w.pid(t, 0)
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "another child", func() bool { p := w.pid(); return p != 0 && p != first })
+	w.pid(t, first)
 }
 
 func TestKillsAChildThatHangs(t *testing.T) {
 	w := start(t, nil)
-	eventually(t, "ready", w.Ready)
-	first := w.pid()
+	first := w.pid(t, 0)
 	resp, err := http.Get(w.url + "/hang")
 	if err != nil {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
 	eventually(t, "not ready", func() bool { return !w.Ready() })
-	eventually(t, "another child", func() bool { p := w.pid(); return p != 0 && p != first })
+	w.pid(t, first)
 	if err := syscall.Kill(first, 0); err == nil {
 		t.Error("the hung child still lives")
 	}
@@ -145,7 +143,7 @@ func TestForeignServerIsNotReady(t *testing.T) {
 	for range 3 {
 		select {
 		case <-checked:
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("no health check was answered")
 		}
 	}

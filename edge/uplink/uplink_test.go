@@ -22,8 +22,8 @@ func start(t *testing.T, c *cloudtest.Cloud, change func(*uplink.Options)) *upli
 	t.Helper()
 	opt := uplink.Options{
 		BaseURL: c.URL, TLS: c.DeviceTLS(t), Log: slog.New(slog.DiscardHandler),
-		DialTimeout: time.Second, HeadStart: 50 * time.Millisecond,
-		KeepAlive: 100 * time.Millisecond, IdleTimeout: 500 * time.Millisecond,
+		DialTimeout: 5 * time.Second, HeadStart: 50 * time.Millisecond,
+		KeepAlive: 100 * time.Millisecond, IdleTimeout: 5 * time.Second,
 		ProbeEvery: 100 * time.Millisecond, CheckEvery: 200 * time.Millisecond,
 		BackoffFirst: 20 * time.Millisecond, BackoffMost: 100 * time.Millisecond,
 	}
@@ -48,10 +48,10 @@ func start(t *testing.T, c *cloudtest.Cloud, change func(*uplink.Options)) *upli
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 10 s: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -64,7 +64,7 @@ func via(u *uplink.Uplink, v uplink.Via) func() bool {
 // post sends body and returns what came back.
 func post(t *testing.T, u *uplink.Uplink, body []byte) (*uplink.Response, string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	resp, err := u.Do(ctx, uplink.Request{Method: http.MethodPost, Path: "/v1/chat/completions", Body: body,
 		Header: http.Header{"Content-Type": {"application/json"}}})
@@ -174,18 +174,21 @@ func TestRetriesOnceWhenTheLegDies(t *testing.T) {
 // A stream that breaks after its head is not repeated.
 func TestNoRetryAfterTheHead(t *testing.T) {
 	c := cloudtest.Start(t)
-	headCame := make(chan struct{})
+	headCame := make(chan struct{}, 1)
 	c.Answer(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "data: {}\n\n")
 		_ = http.NewResponseController(w).Flush()
-		<-headCame
+		select {
+		case <-headCame:
+		case <-time.After(time.Minute):
+		}
 		panic(http.ErrAbortHandler)
 	})
 	for _, off := range []bool{false, true} {
 		u := start(t, c, func(o *uplink.Options) { o.DisableUDP = off })
 		eventually(t, "link up", func() bool { return u.Stats().State == uplink.Up })
 		before := len(c.Seen())
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		resp, err := u.Do(ctx, uplink.Request{Method: http.MethodPost, Path: "/v1/chat/completions", Body: []byte("{}")})
 		if err != nil {
 			t.Fatal(err)
@@ -208,16 +211,12 @@ func TestDownAndBack(t *testing.T) {
 	eventually(t, "link up", func() bool { return u.Stats().State == uplink.Up })
 	c.Stop()
 	eventually(t, "link down", func() bool { return u.Stats().State == uplink.Down })
-	began := time.Now()
 	_, err := u.Do(context.Background(), uplink.Request{Method: http.MethodGet, Path: "/edge/v1/snapshot"})
 	if !errors.Is(err, uplink.ErrDown) {
 		t.Errorf("error %v, want ErrDown", err)
 	}
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("a request on a link known to be down took %v", took)
-	}
-	if s := u.Stats(); s.LastError == "" {
-		t.Error("no error is shown for a link that is down")
+	if s := u.Stats(); s.LastError == "" || s.QUICRequests+s.H2Requests != 0 {
+		t.Errorf("a link that is known to be down tried a request, or shows no error: %+v", s)
 	}
 }
 

@@ -54,6 +54,9 @@ func spec(t *testing.T, role string) (Spec, *bufio.Reader) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close(); w.Close() })
+	if err := r.SetReadDeadline(time.Now().Add(time.Minute)); err != nil { // w stays open here, so a dead child is no end
+		t.Fatal(err)
+	}
 	return Spec{Name: role, Path: os.Args[0], Env: []string{"PROC_TEST_ROLE=" + role}, Output: w}, bufio.NewReader(r)
 }
 
@@ -111,9 +114,14 @@ func TestChildDiesWithItsParent(t *testing.T) {
 
 func TestSupervisorRestarts(t *testing.T) {
 	s, _ := spec(t, "crash")
-	starts := make(chan int, 16)
+	starts := make(chan int, 2)
 	sup := &Supervisor{Spec: s, Backoff: Backoff{Base: time.Millisecond, Max: time.Millisecond, Reset: time.Hour},
-		Grace: time.Second, Log: slog.New(slog.DiscardHandler), OnStart: func(c *Child) { starts <- c.PID() }}
+		Grace: time.Second, Log: slog.New(slog.DiscardHandler), OnStart: func(c *Child) {
+			select {
+			case starts <- c.PID():
+			default: // it crashes on and on
+			}
+		}}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- sup.Run(ctx) }()
