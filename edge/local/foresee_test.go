@@ -141,10 +141,11 @@ func TestHedge(t *testing.T) {
 			t.Errorf("row %+v", r)
 		}
 		left, gate := make(chan struct{}), make(chan struct{})
+		asked, ended := sync.OnceFunc(func() { close(gate) }), sync.OnceFunc(func() { close(left) })
 		n.cloud.Answer(func(_ http.ResponseWriter, r *http.Request) { // the cloud hangs
-			close(gate)
+			asked()
 			<-r.Context().Done()
-			close(left)
+			ended()
 		})
 		sure := confident
 		sure.Gate = gate
@@ -153,7 +154,7 @@ func TestHedge(t *testing.T) {
 		if a.text != "from the edge" || a.weir.Reason != "confident" || a.weir.Attempts != 2 {
 			t.Errorf("the edge is faster%s: %q %+v", stream, a.text, a.weir)
 		}
-		<-left
+		take(t, "the cloud's call ends", left)
 		n.worker.Set(confident)
 		n.cloud.Answer(cloudFaults["500"])
 		if a = n.chatAbout("river", stream); a.text != "from the edge" || a.weir.Reason != "confident" {

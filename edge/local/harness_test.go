@@ -100,7 +100,7 @@ func startNode(t testing.TB, change func(*local.Options)) *node {
 	n.roster = ros
 	n.link, err = uplink.New(uplink.Options{
 		BaseURL: n.cloud.URL, TLS: n.cloud.DeviceTLS(t), Log: log, PingHeader: ros.Conditional,
-		KeepAlive: 100 * time.Millisecond, IdleTimeout: 500 * time.Millisecond, HeadStart: 50 * time.Millisecond,
+		DialTimeout: 10 * time.Second, KeepAlive: 100 * time.Millisecond, IdleTimeout: 30 * time.Second, HeadStart: 50 * time.Millisecond,
 		ProbeEvery: 100 * time.Millisecond, BackoffFirst: 20 * time.Millisecond, BackoffMost: 100 * time.Millisecond,
 	})
 	if err != nil {

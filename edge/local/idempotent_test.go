@@ -50,14 +50,17 @@ func TestIdempotencyKeyUnderWay(t *testing.T) {
 	n := startNode(t, nil)
 	gate := make(chan struct{})
 	n.worker.Set(workertest.Reply{Text: "x", Logprob: -.001, Gate: gate})
-	got := make(chan answer)
-	go func() { got <- n.chat("", "Idempotency-Key", "u") }()
+	got := make(chan answer, 1)
+	go func() {
+		defer close(got)
+		got <- n.chat("", "Idempotency-Key", "u")
+	}()
 	eventually(t, "first request at the worker", func() bool { return len(n.worker.Seen()) == 1 })
 	if a := n.chat("", "Idempotency-Key", "u"); a.status != 409 || a.header.Get("Retry-After") == "" {
 		t.Errorf("status %d", a.status)
 	}
 	close(gate)
-	if a := <-got; a.status != 200 {
+	if a := take(t, "the first answer", got); a.status != 200 {
 		t.Errorf("first request: %d", a.status)
 	}
 	if a := n.chat("", "Idempotency-Key", "u"); a.status != 200 || len(n.worker.Seen()) != 1 {

@@ -296,14 +296,17 @@ func TestClientLeavesWhileHeld(t *testing.T) {
 	t.Cleanup(func() { close(never) })
 	n.worker.Set(workertest.Reply{Text: eight, Logprob: -.001, Gate: never, GateAt: 2})
 	n.abandonStream(func() bool { return len(n.worker.Seen()) == 1 })
-	left := make(chan struct{})
+	left := make(chan struct{}, 1)
 	n.cloud.Answer(func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
-		close(left)
+		select {
+		case left <- struct{}{}:
+		default:
+		}
 	})
 	n.worker.Set(workertest.Reply{Text: eight, Logprob: -1, Gate: never, GateAt: 6})
 	n.abandonStream(func() bool { return len(n.cloud.Seen()) == 1 })
-	<-left
+	take(t, "the cloud's call ends", left)
 	eventually(t, "two rows of cancelled attempts", func() bool {
 		rows := n.rows.all()
 		return len(rows) == 2 && rows[0].Outcome == tenants.OutcomeClientCancelled && rows[1].Outcome == tenants.OutcomeClientCancelled
