@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -164,7 +165,9 @@ func TestConfigurationBumpsItsVersion(t *testing.T) {
 			t.Errorf("%s: version moved by %d, want %d", tc.sql, got, tc.bumps)
 		}
 	}
-	if n, err := listener.WaitForNotification(t.Context()); err != nil || n.Payload == "" {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if n, err := listener.WaitForNotification(ctx); err != nil || n.Payload == "" {
 		t.Errorf("notification %v, %v", n, err)
 	}
 }

@@ -101,27 +101,60 @@ func TestBrokenStep(t *testing.T) {
 	}
 }
 
-// TestDrain: a worker that stops refuses new requests, ends those that run, and
-// cuts what does not end in time.
+// told is a stream that was read to its end.
+type told struct {
+	raw  []string
+	done bool
+}
+
+// tell asks for a stream of so many tokens, and waits until n requests run.
+func (g *gated) tell(t *testing.T, tokens, n int) <-chan told {
+	t.Helper()
+	out := make(chan told, 1)
+	go func() {
+		defer close(out)
+		_, raw, done := g.streamed(t, "/v1/chat/completions", body{"model": "toy", "messages": user("hi"), "max_tokens": tokens})
+		out <- told{raw, done}
+	}()
+	g.until(t, "it runs", func() bool { return g.metric(t, "vllm:num_requests_running", "") == float64(n) })
+	return out
+}
+
+// goOn lets steps through until an answer has ended.
+func (g *gated) goOn(t *testing.T, answer <-chan told) told {
+	t.Helper()
+	limit := time.After(time.Minute)
+	for {
+		select {
+		case g.gate <- struct{}{}:
+		case a := <-answer:
+			return a
+		case <-limit:
+			t.Fatal("the answer does not end")
+		}
+	}
+}
+
+// ends waits for a worker that stops, and looks at what it leaves.
+func (g *gated) ends(t *testing.T, stopped <-chan error) {
+	t.Helper()
+	select {
+	case err := <-stopped:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the worker does not end")
+	}
+	if g.runner.Tokens() != 0 {
+		t.Errorf("%d tokens left", g.runner.Tokens())
+	}
+}
+
+// TestDrain: a worker that stops refuses new requests and ends those that run.
 func TestDrain(t *testing.T) {
-	const patience = 4 * time.Second // enough for the short one on a busy machine
-	r := startGated(t, worker.Config{Role: "mixed", Drain: patience})
-	type answer struct {
-		raw  []string
-		done bool
-	}
-	ask := func(most int) chan answer {
-		out := make(chan answer, 1)
-		go func() {
-			_, raw, done := r.streamed(t, "/v1/chat/completions", body{"model": "toy", "messages": user("hi"), "max_tokens": most})
-			out <- answer{raw, done}
-		}()
-		return out
-	}
-	long := ask(100000)
-	r.until(t, "long runs", func() bool { return r.metric(t, "vllm:num_requests_running", "") == 1 })
-	short := ask(50)
-	r.until(t, "both run", func() bool { return r.metric(t, "vllm:num_requests_running", "") == 2 })
+	r := startGated(t, worker.Config{Role: "mixed", Drain: time.Minute})
+	answers := []<-chan told{r.tell(t, 1000, 1), r.tell(t, 50, 2)}
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.stop() }()
 	eventually(t, "new requests are refused", func() bool {
@@ -132,25 +165,24 @@ func TestDrain(t *testing.T) {
 		defer resp.Body.Close()
 		return resp.StatusCode == 503
 	})
-	for running := true; running; {
-		select {
-		case r.gate <- struct{}{}:
-		case a := <-short:
-			if running = false; !a.done {
-				t.Errorf("short answer: %v", a.raw)
-			}
+	for _, a := range answers {
+		if got := r.goOn(t, a); !got.done {
+			t.Errorf("answer: %v", got.raw)
 		}
 	}
-	// The long one is in a step that ends only after the worker's patience has.
-	later := time.AfterFunc(patience+200*time.Millisecond, func() { r.gate <- struct{}{} })
-	defer later.Stop()
-	if a := <-long; a.done || len(a.raw) == 0 || !strings.Contains(a.raw[len(a.raw)-1], "worker_draining") {
+	r.ends(t, stopped)
+}
+
+// TestDrainCuts: a worker that stops cuts what does not end in time.
+func TestDrainCuts(t *testing.T) {
+	const patience = 100 * time.Millisecond
+	r := startGated(t, worker.Config{Role: "mixed", Drain: patience})
+	long := r.tell(t, 100000, 1)
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.stop() }()
+	time.Sleep(2 * patience) // it is in a step that ends only after the worker's patience has
+	if a := r.goOn(t, long); a.done || len(a.raw) == 0 || !strings.Contains(a.raw[len(a.raw)-1], "worker_draining") {
 		t.Errorf("long answer: done %v, %v", a.done, a.raw)
 	}
-	if err := <-stopped; err != nil {
-		t.Error(err)
-	}
-	if r.runner.Tokens() != 0 {
-		t.Errorf("%d tokens left", r.runner.Tokens())
-	}
+	r.ends(t, stopped)
 }

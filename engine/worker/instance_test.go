@@ -29,7 +29,7 @@ func (r *running) follow(t testing.TB) <-chan state.Message {
 		t.Fatalf("status %d, %v", resp.StatusCode, resp.Header)
 	}
 	out := make(chan state.Message, 1000)
-	done := make(chan struct{})
+	left, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		defer close(out)
@@ -40,10 +40,14 @@ func (r *running) follow(t testing.TB) <-chan state.Message {
 			if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
 				t.Errorf("%v: %s", err, lines.Bytes())
 			}
-			out <- m
+			select {
+			case out <- m:
+			case <-left:
+				return
+			}
 		}
 	}()
-	t.Cleanup(func() { resp.Body.Close(); <-done })
+	t.Cleanup(func() { close(left); resp.Body.Close(); <-done })
 	return out
 }
 
@@ -233,7 +237,12 @@ func TestRestart(t *testing.T) {
 	if status, _ := r.ask(t, "", chat("toy", "hi")); status != 500 {
 		t.Errorf("status %d", status)
 	}
-	for range in { // the old board's stream ends
+	for limit, open := time.After(time.Minute), true; open; {
+		select {
+		case _, open = <-in:
+		case <-limit:
+			t.Fatal("the old board's stream does not end")
+		}
 	}
 	eventually(t, "it answers again", func() bool {
 		status, a := r.ask(t, "", chat("toy", "hi"))

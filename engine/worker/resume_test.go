@@ -230,8 +230,9 @@ func TestMigrate(t *testing.T) {
 // TestMigrateWhole: an answer that is not streamed can be moved as well.
 func TestMigrateWhole(t *testing.T) {
 	g := startGated(t, worker.Config{Role: "mixed"})
-	answered := make(chan body)
+	answered := make(chan body, 1)
 	go func() {
+		defer close(answered)
 		_, a := g.ask(t, "op", with(chat("toy", "hi"), "max_tokens", 50))
 		answered <- a
 	}()
@@ -325,7 +326,7 @@ func TestMigrationOfRealModels(t *testing.T) {
 	}
 	var longest, total time.Duration
 	for i := range n {
-		b := with(with(chat("hub-cloud", examples[i*len(examples)/n].Prompt), "logprobs", false), "max_tokens", 100)
+		b := with(with(chat("hub-cloud", examples[i*len(examples)/n].Prompt), "logprobs", false), "max_tokens", 600)
 		b = with(b, "ignore_eos", true) // long enough to be moved
 		order := body{}
 		if i%2 == 0 {
