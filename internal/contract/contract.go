@@ -98,24 +98,25 @@ type Draft struct {
 	Reason     cascade.Reason `json:"reason"`
 }
 
-// member is one option with its header and the name inside the weir object.
+// member is one option with its header, the name inside the weir object and
+// the JSON types that it may have there.
 type member struct {
-	name, header string
-	set          func(o *Options, s string) error
+	name, header, kind string
+	set                func(o *Options, s string) error
 }
 
 var members = []member{
-	{"mode", HeaderMode, func(o *Options, s string) (err error) { o.Mode, err = cascade.ParseMode(s); return }},
-	{"privacy", HeaderPrivacy, func(o *Options, s string) error {
+	{"mode", HeaderMode, "string", func(o *Options, s string) (err error) { o.Mode, err = cascade.ParseMode(s); return }},
+	{"privacy", HeaderPrivacy, "string", func(o *Options, s string) error {
 		p, err := cascade.ParsePrivacy(s)
 		o.Privacy = cascade.Stricter(o.Privacy, p)
 		return err
 	}},
-	{"slo", HeaderSLO, func(o *Options, s string) (err error) { o.SLO, err = name(s); return }},
-	{"deadline_ms", HeaderDeadline, setDeadline},
-	{"max_cost_usd", HeaderMaxCost, setMaxCost},
-	{"session", HeaderSession, func(o *Options, s string) (err error) { o.Session, err = name(s); return }},
-	{"explain", HeaderExplain, setExplain},
+	{"slo", HeaderSLO, "string", func(o *Options, s string) (err error) { o.SLO, err = name(s); return }},
+	{"deadline_ms", HeaderDeadline, "number", setDeadline},
+	{"max_cost_usd", HeaderMaxCost, "number", setMaxCost},
+	{"session", HeaderSession, "string", func(o *Options, s string) (err error) { o.Session, err = name(s); return }},
+	{"explain", HeaderExplain, "boolean", setExplain},
 }
 
 // ParseOptions reads the headers and the body's weir object, which may be nil.
@@ -167,9 +168,9 @@ func (o *Options) parseObject(weir json.RawMessage) error {
 		if i < 0 {
 			return openai.BadRequest(at, openai.CodeUnknownMember, "%s is not a member of weir", at)
 		}
-		s, ok := scalarText(obj[key])
+		s, ok := scalarText(obj[key], members[i].kind)
 		if !ok {
-			return openai.BadRequest(at, openai.CodeInvalidValue, "%s has the wrong type", at)
+			return openai.BadRequest(at, openai.CodeInvalidValue, "%s must be a %s", at, members[i].kind)
 		}
 		if s == "" {
 			continue
@@ -247,7 +248,7 @@ func name(s string) (string, error) {
 }
 
 // scalarText returns a JSON string, number or boolean as text; null is "".
-func scalarText(raw json.RawMessage) (string, bool) {
+func scalarText(raw json.RawMessage, kind string) (string, bool) {
 	var v any
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -258,11 +259,11 @@ func scalarText(raw json.RawMessage) (string, bool) {
 	case nil:
 		return "", true
 	case string:
-		return v, true
+		return v, kind == "string"
 	case json.Number:
-		return v.String(), true
+		return v.String(), kind == "number" || kind == "boolean" // 1 and 0, as in the header
 	case bool:
-		return strconv.FormatBool(v), true
+		return strconv.FormatBool(v), kind == "boolean"
 	}
 	return "", false
 }

@@ -41,6 +41,11 @@ func TestBadInput(t *testing.T) {
 		{"tools", `{"model":"MODEL",` + ok + `,"tools":[{"type":"function","function":{"name":"f"}}]}`, "tools", 400, nil},
 		{"logprobs", `{"model":"MODEL",` + ok + `,"logprobs":"yes"}`, "logprobs", 400, nil},
 		{"stream", `{"model":"MODEL",` + ok + `,"stream":1}`, "stream", 400, nil},
+		{"user", `{"model":"MODEL",` + ok + `,"user":7}`, "user", 400, nil},
+		{"metadata", `{"model":"MODEL",` + ok + `,"metadata":"x"}`, "metadata", 400, nil},
+		{"tool calls", `{"model":"MODEL","messages":[{"role":"assistant","content":"x","tool_calls":{}}]}`, "messages[0].tool_calls", 400, nil},
+		{"deadline as text", `{"model":"MODEL",` + ok + `,"weir":{"deadline_ms":"500"}}`, "weir.deadline_ms", 400, nil},
+		{"prompt in a chat", `{"model":"MODEL",` + ok + `,"prompt":"hi"}`, "prompt", 400, nil},
 	}
 	sides := map[string][2]string{"edge": {s.EdgeURL, "hub-edge"}, "cascade": {s.EdgeURL, "auto"}, "cloud": {s.CloudURL, "hub-cloud"}}
 	for side, to := range sides {

@@ -12,7 +12,6 @@ import (
 	"mime"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -83,13 +82,16 @@ func ParseBody(data []byte) (Body, error) {
 	var b Body
 	err := dec.Decode(&b)
 	var wrong *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &wrong):
 		return nil, BadRequest("", CodeInvalidJSON, "the body must be a JSON object")
 	case errors.Is(err, io.EOF):
 		return nil, BadRequest("", CodeInvalidJSON, "the body is empty: send a JSON object")
+	case errors.As(err, &syntax):
+		return nil, BadRequest("", CodeInvalidJSON, "the body is not valid JSON near byte %d: %s", syntax.Offset, syntax)
 	case err != nil:
-		return nil, BadRequest("", CodeInvalidJSON, "the body is not valid JSON near byte %d: %s", dec.InputOffset(), strings.TrimPrefix(err.Error(), "json: "))
+		return nil, BadRequest("", CodeInvalidJSON, "the body ends within its JSON object, at byte %d", len(data))
 	case b == nil:
 		return nil, BadRequest("", CodeInvalidJSON, "the body must be a JSON object")
 	}

@@ -70,6 +70,9 @@ func ParseChat(b Body) (*Request, error) {
 	r.TopLogprobs = p.integer("top_logprobs", 0, 0, MaxTopLogprobs)
 	addPrompt := p.optBoolean("add_generation_prompt")
 	r.Continue = p.boolean("continue_final_message")
+	if p.get("prompt") != nil {
+		p.fail("prompt", "belongs to /v1/completions: a chat has messages")
+	}
 	if p.err != nil {
 		return nil, p.err
 	}
@@ -105,6 +108,9 @@ func ParseCompletion(b Body) (*Request, error) {
 	if lp := p.optInteger("logprobs", 0, MaxTopLogprobs); lp != nil {
 		r.Logprobs, r.TopLogprobs = true, *lp
 	}
+	if p.get("messages") != nil {
+		p.fail("messages", "belongs to /v1/chat/completions: a text completion has a prompt")
+	}
 	if p.err != nil {
 		return nil, p.err
 	}
@@ -132,6 +138,7 @@ func parseShared(b Body) (*Request, error) {
 	r.IgnoreEOS = p.boolean("ignore_eos")
 	r.MinTokens = p.integer("min_tokens", 0, 0, math.MaxInt32)
 	r.IncludeUsage = p.streamOptions(r.Stream)
+	p.kinds(passed)
 	return r, p.err
 }
 
@@ -169,6 +176,7 @@ func parseMessage(at string, raw json.RawMessage) (Message, error) {
 	p := parser{b: b, prefix: at + "."}
 	m.Role = p.text("role", 32)
 	m.Name = p.text("name", 256)
+	p.kinds(passedInMessage)
 	if p.err != nil {
 		return m, p.err
 	}

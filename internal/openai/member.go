@@ -1,0 +1,100 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// kind is a JSON type, as error messages name it.
+type kind string
+
+const (
+	aString  kind = "a string"
+	aNumber  kind = "a number"
+	aBoolean kind = "true or false"
+	anObject kind = "an object"
+	aList    kind = "a list"
+)
+
+func kindOf(raw json.RawMessage) kind {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 {
+		return ""
+	}
+	switch raw[0] {
+	case '"':
+		return aString
+	case '{':
+		return anObject
+	case '[':
+		return aList
+	case 't', 'f':
+		return aBoolean
+	}
+	return aNumber
+}
+
+// member is a member of a request with the types that it may have.
+type member struct {
+	name  string
+	kinds []kind
+}
+
+// passed are the members of OpenAI's requests that Weir hands on unread.
+// Whoever serves the model may refuse them.
+var passed = []member{
+	{"audio", []kind{anObject}},
+	{"best_of", []kind{aNumber}},
+	{"echo", []kind{aBoolean}},
+	{"frequency_penalty", []kind{aNumber}},
+	{"function_call", []kind{aString, anObject}},
+	{"functions", []kind{aList}},
+	{"logit_bias", []kind{anObject}},
+	{"metadata", []kind{anObject}},
+	{"modalities", []kind{aList}},
+	{"parallel_tool_calls", []kind{aBoolean}},
+	{"prediction", []kind{anObject}},
+	{"presence_penalty", []kind{aNumber}},
+	{"prompt_cache_key", []kind{aString}},
+	{"prompt_cache_retention", []kind{aString}},
+	{"reasoning_effort", []kind{aString}},
+	{"response_format", []kind{anObject}},
+	{"safety_identifier", []kind{aString}},
+	{"service_tier", []kind{aString}},
+	{"store", []kind{aBoolean}},
+	{"suffix", []kind{aString}},
+	{"tool_choice", []kind{aString, anObject}},
+	{"tools", []kind{aList}},
+	{"user", []kind{aString}},
+	{"verbosity", []kind{aString}},
+	{"web_search_options", []kind{anObject}},
+}
+
+// passedInMessage are those of a message.
+var passedInMessage = []member{
+	{"audio", []kind{anObject}},
+	{"function_call", []kind{anObject}},
+	{"refusal", []kind{aString}},
+	{"tool_call_id", []kind{aString}},
+	{"tool_calls", []kind{aList}},
+}
+
+// kinds checks the types of members that are handed on unread; null is as good
+// as absent.
+func (p *parser) kinds(of []member) {
+	for _, m := range of {
+		if raw := p.get(m.name); raw != nil && !slices.Contains(m.kinds, kindOf(raw)) {
+			p.fail(m.name, "must be %s", oneOf(m.kinds))
+		}
+	}
+}
+
+func oneOf(kinds []kind) string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = string(k)
+	}
+	return strings.Join(names, " or ")
+}
