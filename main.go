@@ -71,6 +71,7 @@ func commands() []cli.Command {
 		bench.Command(suites()),
 		admincli.PoolsCommand(),
 		pki.PKICommand(),
+		cli.VersionCommand(),
 		pgcluster.GuardCommand(),
 	}, admincli.Commands()...)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/internal/cli"
 	"github.com/weirhq/weir/internal/client"
 	"github.com/weirhq/weir/internal/up"
@@ -35,9 +36,17 @@ func run(ctx context.Context, env cli.Env, args []string) error {
 	model := fs.String("model", "auto", "model name, see GET /v1/models")
 	readyFile := fs.String("ready-file", "", "ready file of 'weir up' (default: the one in its data directory)")
 	url := fs.String("url", "", "base URL instead of the ready file's edge; the key is then read from WEIR_API_KEY")
-	timeout := fs.Duration("timeout", time.Minute, "longest wait for the whole answer")
+	timeout := fs.Duration("timeout", time.Minute, "longest wait for the whole answer; 0 is no limit")
 	if err := cli.ParseFlags(env, fs, usage, args); err != nil {
 		return err
+	}
+	if *mode != "" {
+		if _, err := cascade.ParseMode(*mode); err != nil {
+			return cli.Usagef("--mode: %s", err)
+		}
+	}
+	if *timeout < 0 {
+		return cli.Usagef("--timeout %s: it must not be negative", *timeout)
 	}
 	prompt := strings.Join(fs.Args(), " ")
 	if prompt == "-" {
@@ -54,8 +63,11 @@ func run(ctx context.Context, env cli.Env, args []string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, *timeout)
-	defer cancel()
+	if *timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, *timeout)
+		defer cancel()
+	}
 	a, err := c.Chat(ctx, client.Request{Model: *model, Prompt: prompt, Mode: *mode},
 		func(s string) { fmt.Fprint(env.Stdout, s) })
 	if err != nil {

@@ -89,6 +89,9 @@ func run(ctx context.Context, env Env, prefix string, table []Command, args []st
 		return UsageError{prefix + ": a command is missing"}
 	}
 	if slices.Contains([]string{"help", "-h", "--help"}, args[0]) {
+		if args[0] == "help" && len(args) > 1 {
+			return run(ctx, env, prefix, table, append(slices.Clone(args[1:]), "--help"))
+		}
 		printTable(env.Stdout, prefix, table)
 		return nil
 	}

@@ -26,6 +26,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weirhq/weir/internal/cli"
 )
 
 // MaxFile is the largest configuration file, in bytes.
@@ -110,7 +112,7 @@ func (l *Loader) Load(getenv func(string) string) error {
 	for _, f := range l.fields {
 		if s, ok := l.set[f.key]; ok {
 			if err := setScalar(f.v, s); err != nil {
-				return fmt.Errorf("--%s: %w", flagName(f.key), err)
+				return cli.Usagef("--%s: %s", flagName(f.key), err)
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirhq/weir/engine/models"
 	"github.com/weirhq/weir/engine/models/heldout"
+	"github.com/weirhq/weir/internal/cli"
 	"github.com/weirhq/weir/internal/client"
 )
 
@@ -101,7 +102,7 @@ func Run(ctx context.Context, ready client.Ready, n, concurrency int, progress f
 		return nil, err
 	}
 	if n < 0 || n > len(lines) {
-		return nil, fmt.Errorf("--n %d: the held-out set has %d prompts", n, len(lines))
+		return nil, cli.Usagef("--n %d: the held-out set has %d prompts", n, len(lines))
 	}
 	if n > 0 {
 		lines = spread(lines, n)

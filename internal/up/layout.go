@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/weirhq/weir/internal/cli"
 )
 
 // Offsets of the listeners from the base port. A worker's KV port is the UDP
@@ -62,7 +64,7 @@ func DefaultData(getenv func(string) string) (string, error) {
 // checkPorts fails with one line when a port of the layout is taken.
 func (l layout) checkPorts() error {
 	if l.base < 1024 || l.base+portCount > 65535 {
-		return fmt.Errorf("--listen-base %d: use a number from 1024 to %d", l.base, 65535-portCount)
+		return cli.Usagef("--listen-base %d: use a number from 1024 to %d", l.base, 65535-portCount)
 	}
 	for offset := range portCount {
 		tcp, err := net.Listen("tcp", l.addr(offset))
