@@ -116,6 +116,8 @@ func TestBadInput(t *testing.T) {
 		{"ragged", []string{"plan", "--load", write(t, "n.json", `{"logical_count": [[1, 1],[1]]}`), "--devices", "1"}, 1, "a row of 1"},
 		{"wrong E", []string{"plan", "--load", a, "--devices", "2", "--from", write(t, "p.json", `{"physical_to_logical_map": [[0,1],[0,1],[0,1]]}`)}, 1, "no slot"},
 		{"too many E", []string{"plan", "--load", a, "--devices", "1", "--from", write(t, "p.json", `{"physical_to_logical_map": [[0,1,2,3,4],[0,1,2,3,4],[0,1,2,3,4]]}`)}, 1, "expert 4"},
+		{"groups that no nodes share", []string{"plan", "--load", a, "--devices", "2", "--groups", "3", "--nodes", "2"}, 2, "a multiple"},
+		{"nodes without groups", []string{"plan", "--load", a, "--devices", "2", "--nodes", "2"}, 2, "--groups"},
 		{"groups that do not divide", []string{"plan", "--load", a, "--devices", "2", "--groups", "3"}, 1, "groups"},
 		{"too large", []string{"plan", "--load", write(t, "n.json", `{"logical_count": [[1e18, 1]]}`), "--devices", "1"}, 1, "2^53"},
 		{"an array", []string{"plan", "--load", write(t, "n.json", `[[1, 1]]`), "--devices", "1"}, 1, "not a JSON object"},

@@ -71,6 +71,8 @@ func parsePlanFlags(env cli.Env, args []string) (planFlags, error) {
 		return f, cli.Usagef("--moves needs --from")
 	case f.moves < -1 || f.stepTokens < 1 || f.topK < 0 || f.work < 0 || f.hidden < 0 || f.timeout < 0 || f.groups < 0 || f.nodes < 1 || f.fromDevices < 0:
 		return f, cli.Usagef("a number is negative or zero where it must not be")
+	case f.nodes > 1 && (f.groups == 0 || f.groups%f.nodes != 0):
+		return f, cli.Usagef("--nodes %d needs --groups, a multiple of it", f.nodes)
 	case f.target != 0 && !(f.target >= 1):
 		return f, cli.Usagef("--target is an imbalance of at least 1")
 	case f.json && f.out == "-":
