@@ -72,6 +72,7 @@ func Run(ctx context.Context, conf Config, databaseURL string, w io.Writer) erro
 		return err
 	}
 	c, err := control.New(control.Options{DatabaseURL: databaseURL, SecretsDir: conf.SecretsDir, DataDir: conf.DataDir, Models: conf.catalog(),
+		Pools: conf.Pools, Names: serverNames(&conf),
 		UsageBytes: conf.UsageBytes, Retention: conf.Retention, Log: log})
 	if err != nil {
 		return errors.Join(err, tel.Shutdown())

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,7 @@ type Config struct {
 	DatabaseURLFile string `yaml:"database_url_file" usage:"file that holds the PostgreSQL connection URL"`
 
 	Instances []Instance       `yaml:"instances"`
+	Pools     []string         `yaml:"pools" usage:"models that workers may join with by themselves (weir worker --join)"`
 	Models    map[string]Model `yaml:"models"`
 
 	FirstByteTimeout time.Duration `yaml:"first_byte_timeout" default:"30s" usage:"longest wait for an attempt's first token"`
@@ -113,6 +115,12 @@ func (c *Config) Validate() error {
 
 func (c *Config) validatePools() error {
 	pools := map[string]bool{}
+	for _, name := range c.Pools {
+		if name == "" {
+			return errors.New("pools: a name is empty")
+		}
+		pools[name] = true
+	}
 	for i, in := range c.Instances {
 		if in.Name == "" || in.URL == "" || in.Model == "" {
 			return fmt.Errorf("instances[%d]: name, url and model are needed", i)
@@ -125,7 +133,7 @@ func (c *Config) validatePools() error {
 		}
 		for _, p := range m.pools() {
 			if !pools[p] {
-				return fmt.Errorf("models.%s: no instance has the model %q", name, p)
+				return fmt.Errorf("models.%s: no instance has the model %q, and pools does not list it", name, p)
 			}
 		}
 	}
@@ -134,11 +142,21 @@ func (c *Config) validatePools() error {
 
 // pool is how the pool watches the instances and steers them.
 func (c *Config) pool(client *http.Client, log *slog.Logger) pool.Options {
-	o := pool.Options{Members: c.members(), Client: client, Interval: c.ProbeInterval, Log: log}
+	o := pool.Options{Members: c.members(), Pools: c.Pools, Client: client, Interval: c.ProbeInterval, Log: log}
 	if c.Roles == rolesAuto {
 		o.Roles = &roles.Params{}
 	}
 	return o
+}
+
+// poolNames are the pools that have instances or may get some.
+func (c *Config) poolNames() []string {
+	names := slices.Clone(c.Pools)
+	for _, in := range c.Instances {
+		names = append(names, in.Model)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // members are the instances as the pool wants them.
@@ -160,11 +178,12 @@ func (c *Config) models() map[string]gateway.Model {
 	if len(out) > 0 {
 		return out
 	}
-	for _, in := range c.Instances {
-		out[in.Model] = gateway.Model{Pool: in.Model, Named: true}
+	only := ""
+	for _, only = range c.poolNames() {
+		out[only] = gateway.Model{Pool: only, Named: true}
 	}
 	if len(out) == 1 {
-		out[autoModel] = gateway.Model{Pool: c.Instances[0].Model}
+		out[autoModel] = gateway.Model{Pool: only}
 	}
 	return out
 }

@@ -117,7 +117,7 @@ func newAdmission(conf *Config, epoch string, p plane, instances *pool.Pool, tel
 // run serves until ctx ends, then drains.
 func (r *role) run(ctx context.Context) error {
 	r.log.Info("cloud listens", "plain", r.servers.socks.plain.Addr(), "tls", r.servers.socks.tls.Addr(),
-		"http3", r.servers.socks.udp.LocalAddr(), "ops", r.servers.socks.ops.Addr(), "instances", len(r.conf.Instances))
+		"http3", r.servers.socks.udp.LocalAddr(), "ops", r.servers.socks.ops.Addr(), "instances", len(r.conf.Instances), "pools", r.conf.poolNames())
 	// What serves requests outlives the drain: the plane writes the last
 	// ledger rows, the pool holds the legs.
 	after, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -158,6 +158,9 @@ func (r *role) run(ctx context.Context) error {
 func (r *role) health() health {
 	h := health{Snapshot: r.plane.Index() != nil, Database: r.plane.DatabaseUp()}
 	for _, s := range r.pool.Status() {
+		if s.Leaving {
+			continue
+		}
 		h.Instances++
 		if s.Ready {
 			h.Ready++

@@ -13,7 +13,7 @@ func (c *Control) adminRoutes() []adminRoute {
 	var all []adminRoute
 	for _, part := range [][]adminRoute{
 		tenantRoutes(), tokenRoutes(), keyRoutes(), limitRoutes(), classRoutes(), priceRoutes(), policyRoutes(),
-		c.deviceRoutes(), c.expertRoutes(), c.poolRoutes(), usageRoutes(), auditRoutes(), c.metaRoutes(),
+		c.deviceRoutes(), c.expertRoutes(), c.poolRoutes(), c.memberRoutes(), usageRoutes(), auditRoutes(), c.metaRoutes(),
 	} {
 		all = append(all, part...)
 	}

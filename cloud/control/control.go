@@ -36,6 +36,12 @@ type Options struct {
 	Retention    time.Duration // of ledger rows; 100 days, and never below tenants.MaxRowAge and two days
 	SnapshotLife time.Duration // how long a snapshot serves without the database; 7 days
 	DeviceLife   time.Duration // of a device's certificate; pki.DefaultLife
+	WorkerLife   time.Duration // of the certificate of a worker that joined; 30 days
+	Heartbeat    time.Duration // wanted between two of a worker's heartbeats; 2 s
+
+	// Pools are the models that workers may join with, Names the cloud's own
+	// hosts, which no worker gets a certificate for.
+	Pools, Names []string
 }
 
 // Control is the control plane. It is safe for concurrent use.
@@ -102,7 +108,8 @@ func (o *Options) setDefaults() {
 	for _, d := range []struct {
 		v   *time.Duration
 		def time.Duration
-	}{{&o.Poll, time.Second}, {&o.Retention, 100 * 24 * time.Hour}, {&o.SnapshotLife, 7 * 24 * time.Hour}, {&o.DeviceLife, pki.DefaultLife}} {
+	}{{&o.Poll, time.Second}, {&o.Retention, 100 * 24 * time.Hour}, {&o.SnapshotLife, 7 * 24 * time.Hour}, {&o.DeviceLife, pki.DefaultLife},
+		{&o.WorkerLife, workerLife}, {&o.Heartbeat, heartbeat}} {
 		if *d.v <= 0 {
 			*d.v = d.def
 		}

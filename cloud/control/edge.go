@@ -17,12 +17,13 @@ import (
 	"github.com/weirhq/weir/tenants/store"
 )
 
-// Register adds the routes of devices and operators. None reaches a model.
+// Register adds the routes of devices, workers and operators. None reaches a model.
 func (c *Control) Register(r gin.IRouter) {
 	r.POST("/edge/v1/join", c.join)
 	r.GET("/edge/v1/snapshot", c.snapshot)
 	r.POST("/edge/v1/usage", c.usage)
 	r.POST("/edge/v1/cascade", c.learned)
+	c.workerRoutes(r)
 	c.registerAdmin(r.Group("/admin/v1", noStore))
 }
 

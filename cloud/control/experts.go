@@ -16,12 +16,14 @@ import (
 // Instances are the model servers that this gateway knows; *pool.Pool.
 type Instances interface {
 	Status() []pool.Status
+	// SetJoined gives the workers that have joined: see pool.Pool.
+	SetJoined([]pool.Joined)
 	// Call asks an instance's own REST: see pool.Pool.
 	Call(ctx context.Context, name, method, path string, in, out any) error
 }
 
-// Attach gives the admin API the instances to tell of. It is called once,
-// before the API serves.
+// Attach gives the control plane the instances to tell of and to add to. It is
+// called once, before the API serves and before Run.
 func (c *Control) Attach(i Instances) { c.instances = i }
 
 // expertsPath is a worker's REST of its experts.

@@ -19,6 +19,8 @@ func (*someInstances) Status() []pool.Status {
 	return []pool.Status{{Name: "dense", Model: "hub-edge"}, {Name: "mixed", Model: "hub-cloud", Role: "decode"}}
 }
 
+func (*someInstances) SetJoined([]pool.Joined) {}
+
 func (s *someInstances) Call(_ context.Context, name, method, path string, in, out any) error {
 	switch {
 	case name == "dense":

@@ -50,9 +50,18 @@ type plane struct {
 
 func start(t *testing.T, o Options) *plane {
 	t.Helper()
+	return startWith(t, o, nil)
+}
+
+// startWith starts a plane that tells of instances; nil: of none.
+func startWith(t *testing.T, o Options, instances Instances) *plane {
+	t.Helper()
 	c, err := New(o)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if instances != nil {
+		c.Attach(instances)
 	}
 	e := gin.New()
 	c.Register(e)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 
 	"github.com/weirhq/weir/cloud/pool"
@@ -12,10 +13,20 @@ import (
 )
 
 // onePool is an instance that does as it is told.
-type onePool struct{ orders []string }
+type onePool struct {
+	orders []string
+	mu     sync.Mutex
+	joined []pool.Joined
+}
 
 func (*onePool) Status() []pool.Status {
-	return []pool.Status{{Name: "d1", Model: "big", Role: "decode", Ready: true, Breaker: "closed", Report: &pool.Report{Running: 3}}}
+	return []pool.Status{{Name: "d1", From: pool.FromStatic, Model: "big", Role: "decode", Ready: true, Breaker: "closed", Report: &pool.Report{Running: 3}}}
+}
+
+func (o *onePool) SetJoined(list []pool.Joined) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.joined = list
 }
 
 func (o *onePool) Call(_ context.Context, name, method, path string, in, out any) error {

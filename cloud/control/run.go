@@ -114,6 +114,9 @@ func (c *Control) follow(ctx context.Context, changed <-chan struct{}) {
 	loaded := int64(-1)
 	for {
 		v, err := c.poll(ctx, loaded)
+		if err == nil {
+			err = c.followMembers(ctx)
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -215,6 +218,7 @@ func (c *Control) tidy(ctx context.Context) error {
 		c.store.AdminTokensUsed(ctx, c.adminsUsed.take()),
 		c.store.SweepClaims(ctx),
 		c.store.SweepReplays(ctx),
+		c.store.SweepInstances(ctx),
 		c.retain(ctx, now),
 	)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/engine/worker/api"
+	"github.com/weirhq/weir/internal/enroll"
 	"github.com/weirhq/weir/internal/loopback"
 )
 
@@ -40,6 +41,10 @@ type Config struct {
 	TLSKey          string        `yaml:"tls_key" usage:"PEM key of the certificate"`
 	TLSCA           string        `yaml:"tls_ca" usage:"PEM certificates of the authorities to trust"`
 	AdvertiseHost   string        `yaml:"advertise_host" usage:"host under which other workers reach this one (default: the host of listen)"`
+	Join            []string      `yaml:"join" usage:"addresses of a cloud's gateways, https://host:port: the worker joins the cloud's pools, which gives it its certificate"`
+	JoinToken       string        `yaml:"join_token" secret:"true"`
+	JoinTokenFile   string        `yaml:"join_token_file" usage:"file with the worker token, needed once (or WEIR_WORKER_JOIN_TOKEN)"`
+	DataDir         string        `yaml:"data_dir" usage:"folder of the key and the certificate of a worker that joins"`
 	KVExportBytes   int64         `yaml:"kv_export_bytes" default:"1073741824" usage:"most bytes of hand-offs kept for other workers"`
 	KVImportBytes   int64         `yaml:"kv_import_bytes" default:"1073741824" usage:"most bytes of hand-offs fetched from other workers and not yet in the KV cache"`
 	Drain           time.Duration `yaml:"drain" default:"5s" usage:"how long running requests may take when the worker stops"`
@@ -71,17 +76,27 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("prefix_cache: %q is not on or off", c.PrefixCache)
 	case certs != 0 && certs != 3:
 		return errors.New("tls_cert, tls_key and tls_ca go together: give all three or none")
-	case certs == 0 && !loopback.Host(host):
-		return fmt.Errorf("listen: %s is not a loopback address: tls_cert, tls_key and tls_ca are needed there ('weir pki issue' makes them)", c.Listen)
-	case c.AdvertiseHost == "" && certs == 3 && unspecified(host):
+	case certs != 0 && len(c.Join) > 0:
+		return errors.New("join gives the worker its certificate: leave tls_cert, tls_key and tls_ca out")
+	case len(c.Join) > 0 && c.DataDir == "":
+		return errors.New("data_dir is needed with join: a folder for the worker's key and certificate")
+	case !c.certificates() && !loopback.Host(host):
+		return fmt.Errorf("listen: %s is not a loopback address: join a cloud, or give tls_cert, tls_key and tls_ca ('weir pki issue' makes them)", c.Listen)
+	case c.AdvertiseHost == "" && c.certificates() && unspecified(host):
 		return fmt.Errorf("advertise_host is needed when listening on all addresses (%s)", c.Listen)
 	case c.Threads < 0 || c.Context < 0 || c.MaxSeqs < 1 || c.MaxBatch < c.MaxSeqs || c.KVTokens < 0 || c.KVExportBytes < 0 || c.KVImportBytes < 0 || c.Chunk < 0 || c.Headroom < 0:
 		return errors.New("threads, ctx, kv_tokens, kv_export_bytes, kv_import_bytes, chunk and headroom must not be negative, max_seqs from 1, max_batch from max_seqs")
 	}
+	for _, cloud := range c.Join {
+		if _, err := enroll.Base(cloud); err != nil {
+			return fmt.Errorf("join: %w", err)
+		}
+	}
 	return c.Experts.validate()
 }
 
-func (c *Config) certificates() bool { return c.TLSCert != "" }
+// certificates reports whether the worker has one, or gets one.
+func (c *Config) certificates() bool { return c.TLSCert != "" || len(c.Join) > 0 }
 
 func unspecified(host string) bool {
 	ip := net.ParseIP(host)

@@ -9,6 +9,7 @@ package worker
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,6 +27,7 @@ import (
 	"github.com/weirhq/weir/engine/worker/cost"
 	"github.com/weirhq/weir/engine/worker/handoff"
 	"github.com/weirhq/weir/engine/worker/loop"
+	"github.com/weirhq/weir/engine/worker/member"
 	"github.com/weirhq/weir/engine/worker/metrics"
 	"github.com/weirhq/weir/engine/worker/state"
 	"github.com/weirhq/weir/internal/listen"
@@ -59,7 +61,8 @@ type instance struct {
 	o      Options
 	log    *slog.Logger
 	id     api.Identity
-	holder *pki.Static
+	holder pki.Holder     // nil without a certificate
+	member *member.Member // nil where the operator lists the worker
 	trust  tlsPools
 	tcp    net.Listener
 	udp    net.PacketConn
@@ -83,7 +86,7 @@ func Run(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	if err := w.listen(); err != nil {
+	if err := w.listen(ctx); err != nil {
 		return err
 	}
 	defer w.closeSockets()
@@ -100,14 +103,15 @@ func Run(ctx context.Context, o Options) error {
 		_ = w.http.Close()
 		<-served
 	}()
-	return w.live(ctx, served)
+	ctx, leftPools := w.stayMember(ctx)
+	return errors.Join(w.live(ctx, served), leftPools())
 }
 
-// listen takes the sockets and reads the certificates, so that what an operator
-// got wrong ends the process before a model is loaded.
-func (w *instance) listen() error {
+// listen takes the sockets and reads or gets the certificates, so that what an
+// operator got wrong ends the process before a model is loaded.
+func (w *instance) listen(ctx context.Context) error {
 	c := &w.o.Config
-	if c.certificates() {
+	if c.TLSCert != "" {
 		if err := w.readCertificates(); err != nil {
 			return err
 		}
@@ -122,13 +126,18 @@ func (w *instance) listen() error {
 		return fmt.Errorf("cannot listen: %w", err)
 	}
 	host, _, _ := net.SplitHostPort(c.Listen) // Validate has checked it
-	port := w.tcp.Addr().(*net.TCPAddr).Port
-	if !loopback.Host(host) {
-		w.trust.http = pki.MutualConfig(w.holder, w.trust.kvServer.ClientCAs, pki.RoleGateway)
-	}
 	w.id = api.Identity{Name: c.Name, Epoch: uuid.NewString(), Role: c.Role}
 	if w.id.Name == "" {
-		w.id.Name = c.Role + "-" + strconv.Itoa(port)
+		w.id.Name = c.Role + "-" + strconv.Itoa(w.tcp.Addr().(*net.TCPAddr).Port)
+	}
+	if len(c.Join) > 0 {
+		if err := w.join(ctx); err != nil {
+			w.closeSockets()
+			return err
+		}
+	}
+	if !loopback.Host(host) {
+		w.trust.http = pki.MutualConfig(w.holder, w.trust.kvServer.ClientCAs, pki.RoleGateway)
 	}
 	return nil
 }
@@ -148,17 +157,23 @@ func (w *instance) listenKV() error {
 
 func (w *instance) readCertificates() error {
 	c := &w.o.Config
-	var err error
-	if w.holder, err = pki.LoadStatic(c.TLSCert, c.TLSKey); err != nil {
+	own, err := pki.LoadStatic(c.TLSCert, c.TLSKey)
+	if err != nil {
 		return err
 	}
 	pool, err := pki.LoadPool(c.TLSCA)
 	if err != nil {
 		return err
 	}
-	w.trust.kvServer = pki.MutualConfig(w.holder, pool, pki.RoleWorker)
-	w.trust.kvClient = pki.RoleClientConfig(w.holder, pool, pki.RoleWorker)
+	w.show(own, pool)
 	return nil
+}
+
+// show makes the worker bear a certificate and trust its authority.
+func (w *instance) show(h pki.Holder, pool *x509.CertPool) {
+	w.holder = h
+	w.trust.kvServer = pki.MutualConfig(h, pool, pki.RoleWorker)
+	w.trust.kvClient = pki.RoleClientConfig(h, pool, pki.RoleWorker)
 }
 
 func (w *instance) closeSockets() {
@@ -220,6 +235,7 @@ func (w *instance) run(ctx context.Context, runner engine.Runner, served chan er
 
 	w.experts.ready(w.id, runner, m.Metrics)
 	w.api.Ready(m)
+	w.register(m)
 	w.log.Info("worker ready", "name", w.id.Name, "model", m.Info.Name, "worker_role", w.id.Role, "listen", w.tcp.Addr().String(), "kv", m.KV != nil)
 	if w.o.OnReady != nil {
 		w.o.OnReady(Ready{Addr: w.tcp.Addr(), Epoch: w.id.Epoch, Info: m.Info})
@@ -272,12 +288,8 @@ func (w *instance) startKV(ctx context.Context, m *api.Model) (done <-chan error
 	if err != nil {
 		return nil, err
 	}
-	host, port, _ := net.SplitHostPort(w.tcp.Addr().String())
-	if w.o.Config.AdvertiseHost != "" {
-		host = w.o.Config.AdvertiseHost
-	}
-	n, _ := strconv.Atoi(port)
-	m.KV = &api.KV{Endpoint: e, Store: w.store, Host: host, Port: n}
+	m.KV = &api.KV{Endpoint: e, Store: w.store}
+	m.KV.Host, m.KV.Port = w.advertised()
 	go func() {
 		err := e.Run(ctx)
 		w.store.Close()
@@ -300,6 +312,7 @@ func (w *instance) shutdown(most time.Duration) {
 // the configured time.
 func (w *instance) drain() {
 	w.api.Drain()
+	defer w.leave()()
 	w.log.Info("worker draining", "at_most", w.o.Config.Drain)
 	ctx, cancel := context.WithTimeout(context.Background(), w.o.Config.Drain)
 	defer cancel()

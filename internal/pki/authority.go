@@ -88,7 +88,7 @@ func (a *Authority) create(keyPath string) error {
 }
 
 func (a *Authority) loadKey(path string) error {
-	b, err := readSecret(path)
+	b, err := ReadSecret(path)
 	if err != nil {
 		return err
 	}

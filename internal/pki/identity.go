@@ -97,7 +97,7 @@ func (p *Peer) check() error {
 		return errors.New("no role: it was not issued by a Weir authority")
 	case !p.Role.Valid():
 		return fmt.Errorf("unknown role %.32q", string(p.Role))
-	case !validName(p.Name):
+	case !ValidName(p.Name):
 		return fmt.Errorf("name %.70q is not 1 to %d of a-z A-Z 0-9 . _ -", p.Name, maxName)
 	case p.Role == RoleEdge && !validUUID(p.Tenant):
 		return errors.New("a device's certificate needs a tenant (UUID)")
@@ -120,7 +120,8 @@ func validUUID(s string) bool {
 	return err == nil && id.String() == s
 }
 
-func validName(s string) bool {
+// ValidName reports whether a certificate may bear the name.
+func ValidName(s string) bool {
 	if s == "" || len(s) > maxName {
 		return false
 	}

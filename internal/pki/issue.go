@@ -112,21 +112,36 @@ func parseCSR(csr []byte) (*x509.CertificateRequest, error) {
 	return req, nil
 }
 
-// NewCSR makes a key and a certificate request for it, both PEM. The request
-// names nobody: the authority decides who its sender is.
+// NewCSR makes a key and a certificate request for it, both PEM.
 func NewCSR() (csr, key []byte, err error) {
+	if key, err = NewKey(); err != nil {
+		return nil, nil, err
+	}
+	csr, err = CSR(key)
+	return csr, key, err
+}
+
+// NewKey makes a private key, PEM.
+func NewKey() ([]byte, error) {
 	k, err := newKey()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
+	}
+	return encodeKey(k)
+}
+
+// CSR makes a certificate request for a PEM key. The request names nobody: the
+// authority decides who its sender is.
+func CSR(key []byte) ([]byte, error) {
+	k, err := decodeKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("make certificate request: %w", err)
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, k)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make certificate request: %w", err)
+		return nil, fmt.Errorf("make certificate request: %w", err)
 	}
-	if key, err = encodeKey(k); err != nil {
-		return nil, nil, err
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: pemCSR, Bytes: der}), key, nil
+	return pem.EncodeToMemory(&pem.Block{Type: pemCSR, Bytes: der}), nil
 }
 
 func (a *Authority) sign(s Spec, pub crypto.PublicKey) (*x509.Certificate, error) {
@@ -195,13 +210,15 @@ func addHosts(t *x509.Certificate, hosts []string) error {
 }
 
 // validHost allows DNS names, also with one leading "*." label.
-func validHost(h string) bool {
-	h = strings.TrimPrefix(h, "*.")
+func validHost(h string) bool { return ValidDNSName(strings.TrimPrefix(h, "*.")) }
+
+// ValidDNSName reports whether h is a DNS name, and no wildcard.
+func ValidDNSName(h string) bool {
 	if h == "" || len(h) > 253 {
 		return false
 	}
 	for _, label := range strings.Split(h, ".") {
-		if !validName(label) || label[0] == '-' || label[len(label)-1] == '-' {
+		if !ValidName(label) || label[0] == '-' || label[len(label)-1] == '-' {
 			return false
 		}
 	}

@@ -89,7 +89,7 @@ func OpenSnapshotKey(dir string) (ed25519.PrivateKey, error) {
 			key, err = makeSnapshotKey(path)
 			return err
 		}
-		b, err := readSecret(path)
+		b, err := ReadSecret(path)
 		if err != nil {
 			return err
 		}

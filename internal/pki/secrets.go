@@ -49,9 +49,9 @@ func syncDir(dir string) error {
 // maxSecret bounds what is read from a file of keys or certificates.
 const maxSecret = 1 << 20
 
-// readSecret reads a private file. A file that everybody may read is refused,
+// ReadSecret reads a private file. A file that everybody may read is refused,
 // because its secret is no longer one.
-func readSecret(path string) ([]byte, error) {
+func ReadSecret(path string) ([]byte, error) {
 	st, err := os.Stat(path)
 	if err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ func LoadStatic(certFile, keyFile string) (*Static, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load certificate: %w", err)
 	}
-	key, err := readSecret(keyFile)
+	key, err := ReadSecret(keyFile)
 	if err != nil {
 		return nil, fmt.Errorf("load key: %w", err)
 	}
