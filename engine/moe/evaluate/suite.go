@@ -5,7 +5,9 @@ import (
 	"fmt"
 
 	"github.com/weirhq/weir/engine/llama"
+	"github.com/weirhq/weir/engine/models/heldout"
 	"github.com/weirhq/weir/engine/moe"
+	"github.com/weirhq/weir/experts/gate"
 	"github.com/weirhq/weir/internal/bench"
 )
 
@@ -29,7 +31,34 @@ func runSuite(ctx context.Context, env bench.Env) ([]bench.Bar, error) {
 		return nil, err
 	}
 	r.Print(env.Out)
-	return append(bars, r.bars()...), nil
+	bars = append(bars, r.bars()...)
+	routed, err := routingBars(ctx, env)
+	return append(bars, routed...), err
+}
+
+// routingBars answer all held-out prompts as the model chooses its experts and
+// by the recommended setting. Accuracy is held; imbalance is what it buys.
+func routingBars(ctx context.Context, env bench.Env) ([]bench.Bar, error) {
+	bar := bench.Bar{Name: "moe.routing.points", Want: bench.AtLeast, Bound: -0.5}
+	if !moe.Fast() {
+		return bench.Unmeasured("routing needs a build with vector kernels (GOEXPERIMENT=simd)", bar), nil
+	}
+	examples, err := heldout.Test()
+	if err != nil {
+		return nil, err
+	}
+	settings := []Setting{{Name: "off"}, {"tau", "0.7, recommended", []gate.Params{Recommended}}}
+	rows, err := Routing(ctx, env.Dir, examples, settings, func(r Routed) { printRouted(env.Out, r) })
+	if err != nil {
+		return nil, err
+	}
+	bar.Measured = rows[1].Points
+	return []bench.Bar{bar,
+		{Name: "moe.routing.points.low", Measured: rows[1].Low},
+		{Name: "moe.routing.points.high", Measured: rows[1].High},
+		{Name: "moe.routing.ir.off", Measured: rows[0].Imbalance},
+		{Name: "moe.routing.ir", Measured: rows[1].Imbalance},
+	}, nil
 }
 
 // speedBars decode in turns on the same file, one thread each. A build without
