@@ -29,7 +29,8 @@ const (
 	sendTimeout   = 30 * time.Second // of a whole payload, and from then to the receipt; as long as a lease
 	maxStreams    = 64               // hand-offs in flight per connection
 
-	receiptTimeout = time.Second // until the peer has taken note of the receipt
+	receiptTimeout = time.Second // until the peer has taken note of the receipt, or of an answer that is none
+	lastBytes      = time.Second // for exchanges under way when the worker ends
 )
 
 // Options make an Endpoint.
@@ -99,16 +100,18 @@ func (e *Endpoint) Run(ctx context.Context) error {
 }
 
 func (e *Endpoint) serve(ctx context.Context, conn *quic.Conn) {
-	defer conn.CloseWithError(0, "")
 	var streams sync.WaitGroup
-	defer streams.Wait()
 	for {
 		s, err := conn.AcceptStream(ctx)
 		if err != nil {
-			return // the peer left, or its certificate was refused
+			break // the end, or the peer left, or its certificate was refused
 		}
 		streams.Go(func() { e.answer(s) })
 	}
+	hangUp := func() { _ = conn.CloseWithError(0, "") }
+	defer time.AfterFunc(lastBytes, hangUp).Stop()
+	streams.Wait()
+	hangUp()
 }
 
 // answer serves one stream.
@@ -140,10 +143,7 @@ func (e *Endpoint) obey(s *quic.Stream) error {
 func (e *Endpoint) send(s *quic.Stream, h Handle, req request) error {
 	item, done, err := e.o.Store.Take(h, req.Operation, func() { s.CancelWrite(1); s.CancelRead(1) })
 	if err != nil {
-		if err := writeHeader(s, Header{Status: statusGone}); err != nil {
-			return err
-		}
-		return s.Close()
+		return refuse(s)
 	}
 	item = item.after(req.Have)
 	err = deliver(s, item)
@@ -153,6 +153,17 @@ func (e *Endpoint) send(s *quic.Stream, h Handle, req request) error {
 	}
 	e.o.Metrics.ExportBytes.Add(float64(item.size()))
 	return s.Close() // only now: the reader then knows that the hand-off is no more
+}
+
+// refuse says that there is no such hand-off, and waits for the reader to leave:
+// a connection that ends before would look like a broken transfer.
+func refuse(s *quic.Stream) error {
+	if err := errors.Join(writeHeader(s, Header{Status: statusGone}), s.Close()); err != nil {
+		return err
+	}
+	_ = s.SetReadDeadline(time.Now().Add(receiptTimeout))
+	_, _ = s.Read(make([]byte, 1))
+	return nil
 }
 
 // deliver sends a hand-off and waits until the reader has verified it.
