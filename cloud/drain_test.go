@@ -14,7 +14,7 @@ func TestDrain(t *testing.T) {
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0", "HTTP/3.0"} {
 		t.Run(proto, func(t *testing.T) {
 			gate := make(chan struct{})
-			r := startCloud(t, engineFake{gate: gate}, nil)
+			r := startCloud(t, engineFake{gate: gate}, func(c *Config) { c.Drain = time.Minute })
 			rt := r.transports(t, nil)[proto]
 			type answer struct {
 				status int

@@ -90,7 +90,7 @@ func (s *servers) shutdown(drain time.Duration) {
 	g.Go(func() error { _ = s.h3.Shutdown(h3ctx); return nil })
 	s.awaitIdle(ctx)
 	defer time.AfterFunc(lastBytes, end).Stop()
-	if err := g.Wait(); err != nil {
+	if err := g.Wait(); err != nil || s.busy() > 0 { // HTTP/3's end says nothing of its requests
 		s.log.Warn("requests were cut off", "requests", s.busy())
 	}
 	for _, srv := range []*http.Server{s.plain, s.tls, s.ops} {
