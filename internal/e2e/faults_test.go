@@ -122,7 +122,7 @@ func TestWorkerKilledMidStream(t *testing.T) {
 			continue
 		}
 		events++
-		if events == 20 {
+		if events == 1 { // sockets hold much of what comes later
 			s.kill(t, "decode-1")
 			killed = true
 		}
@@ -133,7 +133,7 @@ func TestWorkerKilledMidStream(t *testing.T) {
 		t.Errorf("%d events: killed %v, error event %v, [DONE] %v; want an error event and no [DONE]", events, killed, failed, done)
 	}
 	id := resp.Header.Get("X-Request-Id")
-	eventually(t, "the usage record says what happened", 15*time.Second, func() bool {
+	eventually(t, "the usage record says what happened", time.Minute, func() bool {
 		return strings.Contains(s.admin(t, "usage?operation_id="+id), `"upstream_truncated"`)
 	})
 }
@@ -203,9 +203,11 @@ func TestPostgresStopped(t *testing.T) {
 
 func TestCloudAway(t *testing.T) {
 	s := own(t)
-	if err := syscall.Kill(s.pid(t, "cloud"), syscall.SIGSTOP); err != nil {
+	cloud := s.pid(t, "cloud")
+	if err := syscall.Kill(cloud, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = syscall.Kill(cloud, syscall.SIGCONT) }) // or it cannot end
 	c := &client.Client{URL: s.EdgeURL, Key: s.AppKey, HTTP: http.DefaultClient}
 	hard := "reverse the word umbrella"
 	a, err := c.Chat(t.Context(), client.Request{Prompt: hard}, nil)
@@ -216,7 +218,7 @@ func TestCloudAway(t *testing.T) {
 		a, err := c.Chat(t.Context(), client.Request{Prompt: hard}, nil)
 		return err == nil && a.Weir.Tier == "edge" && a.Weir.Reason == "offline"
 	})
-	if err := syscall.Kill(s.pid(t, "cloud"), syscall.SIGCONT); err != nil {
+	if err := syscall.Kill(cloud, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "escalation works again", 60*time.Second, func() bool {

@@ -72,7 +72,7 @@ func TestWorkerKilledWithRealModel(t *testing.T) {
 	f := emptyFleet(t, loopback{})
 	f.workers(t, "hub-cloud", "m1", "m2")
 	f.gateways(t, true)
-	const tokens = 400
+	const tokens = 1500 // more than is made before the kill
 	want := f.ask(t.Context(), "g1", 1, tokens, false)
 	if !want.whole() || want.text == "" {
 		t.Fatalf("before anything happened: %+v", want)
