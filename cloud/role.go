@@ -49,14 +49,15 @@ type plane interface {
 
 // role is a wired cloud that has bound its sockets and not yet started.
 type role struct {
-	conf    Config
-	log     *slog.Logger
-	servers *servers
-	pool    *pool.Pool
-	admit   *admit.Admitter
-	gateway *gateway.Gateway
-	plane   plane
-	client  *http.Client
+	conf     Config
+	log      *slog.Logger
+	servers  *servers
+	pool     *pool.Pool
+	admit    *admit.Admitter
+	gateway  *gateway.Gateway
+	plane    plane
+	client   *http.Client
+	cascades *cascadeState
 }
 
 // newRole binds the sockets and wires everything to them. auth signs this
@@ -89,6 +90,9 @@ func newRole(conf Config, p plane, auth *pki.Authority, tel *telemetry.Telemetry
 	}
 	models, err := conf.gatewayModels()
 	if err != nil {
+		return nil, err
+	}
+	if r.cascades, err = newCascadeState(conf.DataDir, models, log); err != nil {
 		return nil, err
 	}
 	r.gateway, err = gateway.New(gateway.Options{
@@ -124,6 +128,7 @@ func (r *role) run(ctx context.Context) error {
 	defer stop()
 	var support errgroup.Group
 	support.Go(func() error { r.pool.Run(after); return nil })
+	support.Go(func() error { r.cascades.run(after, saveCascades); return nil })
 	// Leases go back before the plane closes the database.
 	admitting, leave := context.WithCancel(after)
 	defer leave()

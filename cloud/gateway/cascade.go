@@ -128,7 +128,7 @@ func (a *admitted) overtaken() {
 	d.judge.LargeBegins()
 	d.close()
 	d.settle(tenants.OutcomeEscalated, nil)
-	if d.asked == cascades.AskAppend {
+	if d.asked == cascades.AskAppend && a.stream.begun() {
 		d.endPart()
 	}
 }
