@@ -159,7 +159,7 @@ func TestIndexIsBounded(t *testing.T) {
 	if len(x.keys) > maxGuessed || len(x.guessed) > maxGuessed {
 		t.Errorf("%d keys, %d in the ring", len(x.keys), len(x.guessed))
 	}
-	if n := x.hitBytes(keysOf(1), &route.RequestView{PromptBytes: 10}); n != 0 {
+	if n := x.hit(keysOf(1)); n != 0 {
 		t.Errorf("hit of %d bytes", n)
 	}
 }

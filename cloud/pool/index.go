@@ -3,7 +3,6 @@ package pool
 import (
 	"sort"
 
-	"github.com/weirhq/weir/cloud/route"
 	"github.com/weirhq/weir/internal/prefix"
 )
 
@@ -67,9 +66,4 @@ func (x *index) hit(keys []prefix.Key) int {
 		_, ok := x.keys[keys[i]]
 		return !ok
 	})
-}
-
-// hitBytes is hit in bytes of prompt, at most all of it.
-func (x *index) hitBytes(keys []prefix.Key, req *route.RequestView) int {
-	return min(x.hit(keys)*prefix.BlockBytes, req.PromptBytes)
 }

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -75,12 +76,16 @@ func (p *Pool) Select(policy route.Policy, trigger route.Trigger, ask Ask, seed 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	views := p.observeLocked()
-	for i, in := range p.inst {
-		if in.Model == ask.Model {
-			views[i].HitBytes = in.index.hitBytes(ask.Keys[in.prints], &ask.RequestView)
-		}
+	class := p.recognise(&ask, views)
+	traffic := p.trafficLocked(ask.Model)
+	counts := trigger == route.Arrival && class != (route.Class{})
+	if counts {
+		ask.Class = traffic.Arrive(p.now(), class)
 	}
 	d := policy.Decide(&route.Observation{Now: p.now(), Trigger: trigger, Req: ask.RequestView, Inst: views, Seed: seed})
+	if counts {
+		traffic.Learn(class, &d)
+	}
 	send, ok := d.Action.(route.Send)
 	if !ok {
 		return Selection{}, d
@@ -95,6 +100,33 @@ func (p *Pool) Select(policy route.Policy, trigger route.Trigger, ask Ask, seed 
 	}
 	s.Decode = p.openLocked(send.Decode, &ask, prompt)
 	return s, d
+}
+
+func (p *Pool) trafficLocked(model string) *route.Traffic {
+	if p.traffic[model] == nil {
+		p.traffic[model] = &route.Traffic{}
+	}
+	return p.traffic[model]
+}
+
+// recognise notes in the views how much of the prompt each instance holds. It
+// returns the class of requests that share what the best of them holds, up to a
+// bound; where nobody holds anything, those that begin like this one.
+func (p *Pool) recognise(ask *Ask, views []route.InstanceView) (class route.Class) {
+	const most = 32 // keys, 2 KiB of prompt
+	best := -1
+	for i, in := range p.inst {
+		if in.Model != ask.Model {
+			continue
+		}
+		keys := ask.Keys[in.prints]
+		hit := in.index.hit(keys)
+		views[i].HitBytes = min(hit*prefix.BlockBytes, ask.PromptBytes)
+		if hit > best && len(keys) > 0 {
+			best, class = hit, route.Class(keys[min(cmp.Or(hit, len(keys)), most)-1])
+		}
+	}
+	return class
 }
 
 func (p *Pool) openLocked(id string, ask *Ask, prompt int) *Leg {

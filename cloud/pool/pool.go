@@ -78,9 +78,10 @@ type Pool struct {
 	changed chan struct{}        // says that somebody is to be watched
 
 	mu      sync.Mutex
-	inst    []*instance          // sorted by name
-	leaving []*instance          // members no more, whose legs have not all ended
-	views   []route.InstanceView // scratch of Select, as inst
+	inst    []*instance               // sorted by name
+	leaving []*instance               // members no more, whose legs have not all ended
+	views   []route.InstanceView      // scratch of Select, as inst
+	traffic map[string]*route.Traffic // by model
 }
 
 type instance struct {
@@ -119,7 +120,7 @@ func New(o Options) (*Pool, error) {
 		}
 	}
 	start := time.Now()
-	p := &Pool{opts: o, now: func() time.Duration { return time.Since(start) }, changed: make(chan struct{}, 1)}
+	p := &Pool{opts: o, now: func() time.Duration { return time.Since(start) }, changed: make(chan struct{}, 1), traffic: map[string]*route.Traffic{}}
 	for _, m := range o.Members {
 		if err := m.fill(); err != nil {
 			return nil, err

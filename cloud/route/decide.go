@@ -53,6 +53,7 @@ const (
 	OutSuspect  Reason = "suspect"
 	OutBusy     Reason = "busy"             // asked for a pause
 	OutCold     Reason = "prefix_elsewhere" // the affinity gate keeps to instances that hold the prefix
+	OutHot      Reason = "hot_prefix"       // its holders have too much of it
 	OutFull     Reason = "kv_full"          // others have room
 
 	ReasonAffinity      Reason = "prefix_affinity" // the gate kept to holders of the prefix
@@ -60,6 +61,7 @@ const (
 	ReasonProduct       Reason = "lmetric_product"
 	ReasonPredictedTPOT Reason = "predicted_tpot"
 	ReasonShortSuffix   Reason = "short_suffix" // the decode instance prefills the little that it has not cached
+	ReasonHotSpread     Reason = "hot_spread"   // a hot prefix gets one more holder
 	ReasonStale         Reason = "state_stale"  // no fresh reports: least in flight decides
 )
 
@@ -87,6 +89,8 @@ type Decision struct {
 	Policy  string
 	Reasons []Reason
 	Scores  []Score
+	// Heat is for Traffic.Learn.
+	Heat Heat
 	// Fallback says that the preferred form (split) was not possible although
 	// the pool has prefill instances.
 	Fallback bool

@@ -3,10 +3,11 @@ package route
 import "time"
 
 // Measured decides by what instances report of themselves: prefill by an
-// affinity gate and LMetric's product (arXiv 2603.15202; the gate after
-// llm-d's and agentic-kvc's, because the product alone gives away prefix hits),
-// decode by the predicted time per output token, packed as Llumnix and Arrow
-// pack. Fields that are 0 take the defaults of scheduling.md 10.
+// affinity gate, LMetric's product and its detector of hot classes (arXiv
+// 2603.15202; the gate after llm-d's and agentic-kvc's, because the product alone
+// gives away prefix hits), decode by the predicted time per output token, packed
+// as Llumnix and Arrow pack. Fields that are 0 take the defaults of scheduling.md
+// 10.
 type Measured struct {
 	Stale       time.Duration // age beyond which a report is not used; 1 s
 	GateHit     float64       // share of a prompt that makes an instance a holder; 0.5
@@ -29,10 +30,10 @@ func (Measured) Spec() Spec {
 	return Spec{
 		Name: policyMeasured,
 		Signals: []string{"role", "model", "ready", "suspect", "weight", "load (at most 1 s old)", "unseen", "prefix hit",
-			"cost model", "mean time of a hand-off"},
+			"share of the prompt's class in the arrivals of a minute", "cost model", "mean time of a hand-off"},
 		Knob:     "prefill and decode instance, and whether they are apart",
 		Fallback: "least-in-flight for a stage in which any candidate's report is missing or stale",
-		Weakness: "a prefix asked for by more than its holders' share of the pool stays with them until the gate breaks (no hot-class detector yet); prompts are taken for four bytes a token",
+		Weakness: "a hot prefix is spread by one instance per streak, slowly where requests are few; prompts are taken for four bytes a token",
 	}
 }
 
@@ -88,7 +89,7 @@ func (m *Measured) decode(o *Observation, d *Decision) (best *InstanceView, only
 		d.Reasons = append(d.Reasons, ReasonStale)
 		return leastOf(o, d, StageDecode, list), false
 	case allMixed(list):
-		return m.product(o, d, StageDecode, m.gate(o, d, StageDecode, list)), false
+		return m.warmest(o, d, StageDecode, list), false
 	}
 	return m.tpot(o, d, withRoom(o, d, list)), false
 }
@@ -102,7 +103,7 @@ func (m *Measured) prefill(o *Observation, d *Decision, decode *InstanceView) *I
 		d.Reasons = append(d.Reasons, ReasonStale)
 		return leastOf(o, d, StagePrefill, list)
 	}
-	return m.product(o, d, StagePrefill, m.gate(o, d, StagePrefill, list))
+	return m.warmest(o, d, StagePrefill, list)
 }
 
 // fresh reports whether every candidate's report can be used.
@@ -115,16 +116,30 @@ func (m *Measured) fresh(o *Observation, list []*InstanceView) bool {
 	return true
 }
 
-// gate keeps to the instances that hold enough of the prompt, unless they are
-// all too far behind the others.
+// warmest picks for a prompt: among the instances that hold enough of it, unless
+// they are all too far behind the others or the prompt's class is too hot for
+// them.
+func (m *Measured) warmest(o *Observation, d *Decision, stage Stage, list []*InstanceView) *InstanceView {
+	var holders []*InstanceView
+	for _, in := range list {
+		if m.holds(o, in) {
+			holders = append(holders, in)
+		}
+	}
+	switch {
+	case len(holders) == 0:
+		return m.product(o, d, stage, list)
+	case o.Req.Class.hot(len(holders), len(list)):
+		return m.hottest(o, d, stage, list, holders)
+	}
+	return m.product(o, d, stage, m.gate(o, d, stage, list))
+}
+
+// gate keeps to the holders, unless they are all too far behind.
 func (m *Measured) gate(o *Observation, d *Decision, stage Stage, list []*InstanceView) []*InstanceView {
-	sum, held := 0, false
+	sum := 0
 	for _, in := range list {
 		sum += backlog(in)
-		held = held || m.holds(o, in)
-	}
-	if !held {
-		return list
 	}
 	most := m.GateFactor*float64(sum)/float64(len(list)) + float64(tokens(o.Req.PromptBytes))
 	kept := make([]*InstanceView, 0, len(list))

@@ -61,6 +61,8 @@ type RequestView struct {
 	Moved bool
 	// TPOT is the time per output token that is wanted; 0 is the policy's default.
 	TPOT time.Duration
+	// Class is what is known of requests that begin alike.
+	Class ClassView
 }
 
 // Process is one life of an instance. The next one under its name has failed
