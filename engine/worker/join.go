@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"net"
 	"path/filepath"
 	"strconv"
@@ -19,13 +20,20 @@ func (w *instance) join(ctx context.Context) error {
 	c := &w.o.Config
 	host, _ := w.advertised()
 	m, err := member.Join(ctx, member.Options{Clouds: c.Join, Dir: filepath.Join(c.DataDir, "identity"), Name: w.id.Name, Host: host, Log: w.log,
-		Token: func() (tenants.JoinToken, error) { return enroll.ReadToken(c.JoinToken, c.JoinTokenFile) }})
+		Token: c.joinToken})
 	if err != nil {
 		return err
 	}
 	w.member = m
 	w.show(m.Holder(), m.Trust())
 	return nil
+}
+
+func (c *Config) joinToken() (tenants.JoinToken, error) {
+	if c.JoinToken == "" && c.JoinTokenFile == "" {
+		return tenants.JoinToken{}, errors.New("this worker has no certificate yet: give join_token_file or WEIR_WORKER_JOIN_TOKEN ('weir worker-tokens create' mints a token)")
+	}
+	return enroll.ReadToken(c.JoinToken, c.JoinTokenFile)
 }
 
 // advertised is where gateways and other workers reach this one.

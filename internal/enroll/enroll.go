@@ -108,8 +108,7 @@ func Post(ctx context.Context, c *http.Client, base *url.URL, path string, in, o
 func decode(host string, status int, answer []byte, out any) error {
 	switch {
 	case status/100 == 4 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout:
-		told := openai.ParseError(status, answer)
-		return fmt.Errorf("%w: %s: %w", ErrRefused, told.Message, told)
+		return fmt.Errorf("%w: %w", ErrRefused, openai.ParseError(status, answer))
 	case status/100 != 2:
 		return fmt.Errorf("%s: %w: %d: %s", host, errBusy, status, openai.ParseError(status, answer).Message)
 	}
