@@ -180,7 +180,7 @@ func TestRunPollsUntilItEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx, s, time.Millisecond) }()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for r.View() == nil && time.Now().Before(deadline) {
 		time.Sleep(time.Millisecond)
 	}

@@ -156,20 +156,21 @@ func TestAuditChangesNothing(t *testing.T) {
 
 func TestReplicaErrors(t *testing.T) {
 	tests := []struct {
-		name string
-		set  func(*fixture)
-		want error
+		name   string
+		set    func(*fixture)
+		want   error
+		within time.Duration
 	}{
-		{"no recorder mode", func(x *fixture) { x.fakes[1].noRecord = true }, ErrReplica},
-		{"wrong key", func(x *fixture) { x.fakes[0].key, x.options.Key = "right", "SECRET-wrong" }, ErrReplica},
-		{"other model", func(x *fixture) { x.fakes[0].counts = [][]int32{{1, 2}} }, nil},
-		{"no dump", func(x *fixture) { x.fakes[0].noDump = true }, ErrDump},
+		{"no recorder mode", func(x *fixture) { x.fakes[1].noRecord = true }, ErrReplica, time.Minute},
+		{"wrong key", func(x *fixture) { x.fakes[0].key, x.options.Key = "right", "SECRET-wrong" }, ErrReplica, time.Minute},
+		{"other model", func(x *fixture) { x.fakes[0].counts = [][]int32{{1, 2}} }, nil, time.Minute},
+		{"no dump", func(x *fixture) { x.fakes[0].noDump = true }, ErrDump, 5 * time.Second},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			x := newFixture(t)
 			tt.set(x)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), tt.within)
 			defer cancel()
 			_, err := x.watcher(t).Cycle(ctx)
 			if err == nil || tt.want != nil && !errors.Is(err, tt.want) {
@@ -194,7 +195,7 @@ func TestRunStopsRecorderAtEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !x.fakes[0].isRecording() || !x.fakes[1].isRecording() {
 		if time.Now().After(deadline) {
 			t.Fatal("no recording starts")

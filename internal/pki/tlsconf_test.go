@@ -39,7 +39,7 @@ func handshake(t *testing.T, server, client *tls.Config) (Peer, int, error) {
 			return
 		}
 		defer raw.Close()
-		_ = raw.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = raw.SetDeadline(time.Now().Add(time.Minute))
 		c := tls.Server(raw, server)
 		r.n, _ = c.Read(make([]byte, 1))
 		cs := c.ConnectionState()
@@ -47,12 +47,12 @@ func handshake(t *testing.T, server, client *tls.Config) (Peer, int, error) {
 		_, _ = c.Write([]byte{1})
 	}()
 	err = func() error {
-		c, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", ln.Addr().String(), client)
+		c, err := tls.DialWithDialer(&net.Dialer{Timeout: time.Minute}, "tcp", ln.Addr().String(), client)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
 		if _, err := c.Write([]byte{1}); err != nil {
 			return err
 		}

@@ -378,7 +378,7 @@ func TestChangesAreHinted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	hints, done := make(chan struct{}, 100), make(chan error, 1)
 	go func() { done <- s.WaitForChange(ctx, func() { hints <- struct{}{} }) }()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for i, hinted := 0, false; !hinted; i++ { // until the listener is connected
 		tenant(t, s, fmt.Sprint("t", i))
 		select {

@@ -126,11 +126,13 @@ func TestPullsTogether(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	e[2].mu.Lock()
 	if len(e[2].peers) != 2 {
 		t.Errorf("%d connections, want one per peer", len(e[2].peers))
 	}
+	e[2].mu.Unlock()
 	for _, x := range e[:2] {
-		deadline := time.Now().Add(5 * time.Second)
+		deadline := time.Now().Add(time.Minute)
 		for x.store.Bytes() != 0 && time.Now().Before(deadline) {
 			time.Sleep(time.Millisecond)
 		}

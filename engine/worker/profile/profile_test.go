@@ -42,7 +42,7 @@ func TestMeasure(t *testing.T) {
 func TestMeasureStops(t *testing.T) {
 	began := time.Now()
 	samples, err := Measure(t.Context(), runnertest.New(runnertest.Options{Context: 100000, KVTokens: 800000}), time.Nanosecond)
-	if err != nil || time.Since(began) > 20*time.Second {
+	if err != nil || time.Since(began) > time.Minute {
 		t.Errorf("%d samples, %v after %v", len(samples), err, time.Since(began))
 	}
 }
