@@ -109,8 +109,10 @@ func (c *Child) Err() error { return c.err }
 // Stop asks the child to drain (SIGTERM and the end of its parent pipe), waits
 // up to grace, then kills its process group. It returns when the child is gone.
 func (c *Child) Stop(grace time.Duration) {
-	_ = c.pipe.Close()
+	// The signal comes first: to a child that has drained at the pipe's end, and
+	// listens for signals no more, it would be death.
 	_ = c.cmd.Process.Signal(syscall.SIGTERM)
+	_ = c.pipe.Close()
 	select {
 	case <-c.done:
 		return
