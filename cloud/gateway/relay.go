@@ -169,6 +169,7 @@ func movedFailure(leg *pool.Leg, raw []byte) *legError {
 
 // movedAnswer is the member weir_migrated of a worker's last event.
 type movedAnswer struct {
+	To     string          `json:"to"` // who has been sent all KV but the last tokens'
 	Params json.RawMessage `json:"kv_transfer_params"`
 	Resume json.RawMessage `json:"weir_resume"`
 }

@@ -24,6 +24,7 @@ type entry struct {
 	unseen    bool
 	movable   bool // another instance can continue it
 	asked     bool // to be given away
+	whole     bool // at once: its KV could not be copied ahead
 }
 
 func (l *ledger) open(leg *Leg, ask *Ask, prompt int, now time.Duration) {

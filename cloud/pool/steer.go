@@ -3,7 +3,9 @@ package pool
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -16,6 +18,8 @@ const (
 	steerEvery = 250 * time.Millisecond
 	// orderTimeout bounds the orders of one look to an instance.
 	orderTimeout = 2 * time.Second
+	// copyTimeout bounds an order for which KV is copied first.
+	copyTimeout = 25 * time.Second
 	// wantTTFT and wantTPOT are what roles are balanced for.
 	wantTTFT = time.Second
 	wantTPOT = 50 * time.Millisecond
@@ -26,6 +30,8 @@ const (
 func (p *Pool) steer(ctx context.Context) {
 	tick := time.NewTicker(steerEvery)
 	defer tick.Stop()
+	var moving sync.WaitGroup
+	defer moving.Wait()
 	for {
 		select {
 		case <-ctx.Done():
@@ -33,10 +39,10 @@ func (p *Pool) steer(ctx context.Context) {
 		case <-tick.C:
 		}
 		p.bury()
-		var wg sync.WaitGroup
-		for in, legs := range p.toMove() {
-			wg.Go(func() { p.giveAway(ctx, in, legs) })
+		for _, m := range p.toMove() {
+			moving.Go(func() { p.giveAway(ctx, m) })
 		}
+		var wg sync.WaitGroup
 		if p.opts.Roles != nil {
 			for in, d := range p.reroles(*p.opts.Roles) {
 				wg.Go(func() { p.rerole(ctx, in, d) })
@@ -46,17 +52,39 @@ func (p *Pool) steer(ctx context.Context) {
 	}
 }
 
-// giveAway orders one instance to give away the streams of legs. Those that it
-// did not take an order for are asked for again at the next look.
-func (p *Pool) giveAway(ctx context.Context, in *instance, legs []*entry) {
-	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
+// move is a stream that is to leave an instance, for heir where its KV can be
+// copied there first.
+type move struct {
+	leg  *entry
+	from *instance
+	heir *destination
+}
+
+// destination is where an instance takes KV, in the words of a worker's order.
+type destination struct {
+	Name string `json:"name"`
+	Host string `json:"host"`
+	Port int    `json:"port"`
+}
+
+// giveAway orders an instance to give a stream away. Where it does not take the
+// order it is asked again at the next look, then to do so at once, without a copy
+// ahead.
+func (p *Pool) giveAway(ctx context.Context, m move) {
+	most := orderTimeout
+	if m.heir != nil {
+		most = copyTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	for _, e := range legs {
-		if !p.order(ctx, in, "migrate", map[string]string{"operation": e.operation}) {
-			p.mu.Lock()
-			e.asked = false
-			p.mu.Unlock()
-		}
+	order := struct {
+		Operation string       `json:"operation"`
+		To        *destination `json:"to,omitempty"`
+	}{m.leg.operation, m.heir}
+	if !p.order(ctx, m.from, "migrate", order) {
+		p.mu.Lock()
+		m.leg.asked, m.leg.whole = false, true
+		p.mu.Unlock()
 	}
 }
 
@@ -80,34 +108,65 @@ func (p *Pool) order(ctx context.Context, in *instance, verb string, body any) b
 	return err == nil
 }
 
-// toMove lists this gateway's streams at instances that drain, by instance, as
-// long as another instance can take them. It marks them as asked to leave.
-func (p *Pool) toMove() map[*instance][]*entry {
+// toMove lists this gateway's streams at instances that drain, as long as another
+// instance can take them. It marks them as asked to leave.
+func (p *Pool) toMove() []move {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := map[*instance][]*entry{}
+	var out []move
+	given := map[*instance]int{}
 	for _, in := range slices.Concat(p.inst, p.leaving) {
-		if !in.known.draining || !p.replaceableLocked(in) {
+		if !in.known.draining {
 			continue
 		}
 		for _, e := range in.ledger.legs {
-			if e.movable && !e.asked && in.known.decoding[e.operation] {
-				e.asked = true
-				out[in] = append(out[in], e)
+			if !e.movable || e.asked || !in.known.decoding[e.operation] {
+				continue
 			}
+			heir := p.heirLocked(in, given)
+			if heir == nil {
+				break
+			}
+			given[heir]++
+			e.asked = true
+			m := move{leg: e, from: in}
+			if !e.whole && in.prints != "" && in.prints == heir.prints {
+				m.heir = heir.kvAddress()
+			}
+			out = append(out, m)
 		}
 	}
 	return out
 }
 
-// replaceableLocked reports whether another instance can continue in's streams.
-func (p *Pool) replaceableLocked(in *instance) bool {
+// heirLocked is the instance with the fewest legs, those given to it included,
+// that can continue in's streams; nil where none can.
+func (p *Pool) heirLocked(in *instance, given map[*instance]int) (best *instance) {
+	least := 0
 	for i, v := range p.observeLocked() {
-		if p.inst[i] != in && v.Model == in.Model && v.Ready && !v.Suspect && v.RestsUntil <= p.now() && v.Resumes && v.Role != route.Prefill {
-			return true
+		other := p.inst[i]
+		if other == in || v.Model != in.Model || !v.Ready || v.Suspect || v.RestsUntil > p.now() || !v.Resumes || v.Role == route.Prefill {
+			continue
+		}
+		if n := v.InFlight.Requests + given[other]; best == nil || n < least {
+			best, least = other, n
 		}
 	}
-	return false
+	return best
+}
+
+// kvAddress is where a worker takes KV: the port of its API, on UDP. It is nil
+// for an address without a port.
+func (in *instance) kvAddress() *destination {
+	u, err := url.Parse(in.URL)
+	if err != nil {
+		return nil
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		return nil
+	}
+	return &destination{Name: in.Name, Host: u.Hostname(), Port: port}
 }
 
 // reroles asks the controller about each pool.

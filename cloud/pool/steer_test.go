@@ -100,7 +100,7 @@ func TestDrainingOrders(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { p.steer(ctx); close(done) }()
-		time.Sleep(steerEvery + orderTimeout/2)
+		time.Sleep(steerEvery + steerEvery/2)
 		mu.Lock()
 		if orders["hung"] != 1 || orders["refuses"] != 1 {
 			t.Errorf("orders of the first look: %v", orders)
