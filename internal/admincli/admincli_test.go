@@ -73,6 +73,8 @@ func TestCommandsMakeTheirCalls(t *testing.T) {
 		{"tenants create --name acme --weight 2.5 --strict", "POST /admin/v1/tenants", `{"name":"acme","strict":true,"weight":2.5}`},
 		{"tenants update x --strict=false", "PATCH /admin/v1/tenants/x", `{"strict":false}`},
 		{"admin-tokens create --role viewer --tenant-id T", "POST /admin/v1/admin-tokens", `{"role":"viewer","tenant_id":"T"}`},
+		{"worker-tokens create --uses 2 --name rack", "POST /admin/v1/worker-tokens", `{"name":"rack","uses":2}`},
+		{"worker-tokens revoke x", "POST /admin/v1/worker-tokens/x/revoke", `{}`},
 		{"keys create --models auto,hub-cloud", "POST /admin/v1/keys", `{"models":["auto","hub-cloud"]}`},
 		{"keys update k --models= --expires-at never", "PATCH /admin/v1/keys/k", `{"expires_at":null,"models":[]}`},
 		{"admin-tokens rotate t1 --grace-seconds 60", "POST /admin/v1/admin-tokens/t1/rotate", `{"grace_seconds":60}`},

@@ -21,20 +21,25 @@ func PoolsCommand() cli.Command {
 		{Name: "status", Short: "what the gateway knows of each instance", Usage: statusUsage, Run: shows("pools status", "pools", printPools)},
 		{Name: "role", Short: "change a worker's role while it runs", Usage: roleUsage, Run: runRole},
 		{Name: "drain", Short: "let a worker finish what it has and take nothing new", Usage: drainUsage, Run: runDrain},
+		{Name: "forget", Short: "take a worker that joined out for good", Usage: forgetUsage, Run: runForget},
 	}}
 }
 
 const (
 	roleUsage  = "INSTANCE mixed|prefill|decode [flags]"
 	drainUsage = "INSTANCE [--undo] [flags]"
+
+	forgetUsage = "INSTANCE [flags]"
 )
 
 // instance is what the table shows of one.
 type instance struct {
 	Name, Model, Role, Problem, Breaker string
-	Ready, Suspect                      bool
+	From                                string
+	Ready, Suspect, Leaving             bool
 	Share                               float64
-	AgeMs                               int64 `json:"age_ms"`
+	AgeMs                               int64  `json:"age_ms"`
+	HeartbeatMs                         *int64 `json:"heartbeat_age_ms"`
 	Failures                            int
 	InFlight                            struct{ Requests int } `json:"in_flight"`
 	Last                                *struct {
@@ -68,7 +73,7 @@ func printPools(out io.Writer, answer []byte) error {
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tMODEL\tROLE\tSTATE\tIN FLIGHT\tRUNS+WAITS\tKV\tHITS\tSTEP\tAGE\tBREAKER\tFAILURES")
+	fmt.Fprintln(w, "NAME\tMODEL\tROLE\tFROM\tSTATE\tIN FLIGHT\tRUNS+WAITS\tKV\tHITS\tSTEP\tAGE\tBREAKER\tFAILURES")
 	for i := range page.Data {
 		in := &page.Data[i]
 		load, kv, hits, step, age := "-", "-", "-", "-", in.AgeMs
@@ -78,7 +83,7 @@ func printPools(out io.Writer, answer []byte) error {
 				kv = fmt.Sprintf("%.0f%%", 100*float64(r.KVTokens-r.KVFree)/float64(r.KVTokens))
 			}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", oneLine(in.Name), oneLine(in.Model), in.Role, in.state(),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", oneLine(in.Name), oneLine(in.Model), in.Role, in.from(), in.state(),
 			in.InFlight.Requests, load, kv, hits, step, since(age), in.Breaker, in.Failures)
 	}
 	if err := w.Flush(); err != nil {
@@ -90,8 +95,18 @@ func printPools(out io.Writer, answer []byte) error {
 	return nil
 }
 
+// from says who named it, and when the cloud last heard of one that joined.
+func (in *instance) from() string {
+	if in.HeartbeatMs == nil {
+		return in.From
+	}
+	return fmt.Sprintf("%s %s", in.From, since(*in.HeartbeatMs))
+}
+
 func (in *instance) state() string {
 	switch {
+	case in.Leaving:
+		return "leaving"
 	case !in.Ready:
 		return "out"
 	case in.Suspect:
@@ -155,6 +170,23 @@ func runDrain(ctx context.Context, env cli.Env, args []string) error {
 		return cli.Usagef("want one instance, got %d: 'weir pools status' lists them", fs.NArg())
 	}
 	return orderPool(ctx, env, &to, fs.Arg(0), "drain", map[string]any{"draining": !*undo})
+}
+
+func runForget(ctx context.Context, env cli.Env, args []string) error {
+	fs := pflag.NewFlagSet("pools forget", pflag.ContinueOnError)
+	var to target
+	to.define(fs)
+	if err := cli.ParseFlags(env, fs, forgetUsage, args); err != nil {
+		return err
+	}
+	if fs.NArg() != 1 {
+		return cli.Usagef("want one instance, got %d: 'weir pools status' lists them", fs.NArg())
+	}
+	if _, err := to.call(ctx, env, http.MethodDelete, "instances/"+url.PathEscape(fs.Arg(0)), nil); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(env.Stdout, "%s is a member no more\n", fs.Arg(0))
+	return err
 }
 
 func orderPool(ctx context.Context, env cli.Env, to *target, name, verb string, body map[string]any) error {

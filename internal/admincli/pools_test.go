@@ -14,14 +14,14 @@ func (f *fake) weirPools(t *testing.T, args ...string) (code int, stdout, stderr
 
 func TestPoolsStatus(t *testing.T) {
 	f := newFake(t)
-	f.answer = `{"data":[{"name":"p1","model":"hub-cloud","role":"prefill","ready":true,"share":1,"age_ms":12,"breaker":"closed","in_flight":{"requests":2},
+	f.answer = `{"data":[{"name":"p1","model":"hub-cloud","role":"prefill","from":"joined","heartbeat_age_ms":1250,"ready":true,"share":1,"age_ms":12,"breaker":"closed","in_flight":{"requests":2},
 		"report":{"age_ms":40,"running":2,"waiting":3,"kv_tokens":1000,"kv_tokens_free":750,"hit_rate":0.5,"step_ms":7.25,
 		"transfers":[{"peer":"127.0.0.1:7424","pulls":9,"failures":1,"bytes":80000000,"seconds":0.5}]}},
 		{"name":"d\u001b1","model":"hub-cloud","role":"decode","ready":false,"share":1,"age_ms":-1,"breaker":"open","failures":3,"problem":"probe: refused",
 		"last_failure":{"message":"broke off","age_ms":1500}},
-		{"name":"d2","ready":true,"suspect":true,"share":1},{"name":"d3","ready":true,"share":0.25}]}`
+		{"name":"d2","ready":true,"suspect":true,"share":1},{"name":"d3","ready":true,"share":0.25},{"name":"d4","leaving":true,"from":"static"}]}`
 	code, out, errs := f.weirPools(t, "status")
-	for _, want := range []string{"RUNS+WAITS", "2+3", "25%", "50%", "7.2ms", "40ms", "out", "never", "open", "suspect", "d 1: probe: refused",
+	for _, want := range []string{"RUNS+WAITS", "joined 1.25s", "static", "leaving", "2+3", "25%", "50%", "7.2ms", "40ms", "out", "never", "open", "suspect", "d 1: probe: refused",
 		"d 1: last failure 1.5s ago: broke off", "p1: pulled 9 hand-offs (1 failed), 80.0 MB from 127.0.0.1:7424, 160 MB/s"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
@@ -45,7 +45,10 @@ func TestPoolsOrders(t *testing.T) {
 	if code, out, _ := f.weirPools(t, "drain", "d1"); code != 0 || !strings.Contains(out, "4") || f.call != "POST /admin/v1/pools/d1/drain" {
 		t.Errorf("exit %d, %q, %s", code, out, f.call)
 	}
-	for _, args := range [][]string{{"role", "d1"}, {"drain"}, {"status", "d1"}} {
+	if code, out, _ := f.weirPools(t, "forget", "d/1"); code != 0 || out != "d/1 is a member no more\n" || f.call != "DELETE /admin/v1/instances/d%2F1" {
+		t.Errorf("exit %d, %q, %s", code, out, f.call)
+	}
+	for _, args := range [][]string{{"role", "d1"}, {"drain"}, {"forget"}, {"status", "d1"}} {
 		if code, _, errs := f.weirPools(t, args...); code != cli.ExitUsage || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%v: exit %d, %q", args, code, errs)
 		}

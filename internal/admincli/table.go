@@ -92,6 +92,11 @@ func nouns() []noun {
 			{name: "create", short: "add a token; it is shown once", method: http.MethodPost, path: "admin-tokens", body: []field{{"role", "platform_admin, tenant_admin or viewer", text},
 				{"tenant_id", "the one tenant that it may see", text}, {"name", "label", text}, {"expires_at", "such as 2027-01-31T00:00:00Z", text}}},
 		}},
+		{"worker-tokens", "tokens with which workers join the pools by themselves", []string{"id", "name", "uses", "used", "expires_at", "last_used_at", "token"}, []verb{
+			listed("worker-tokens", paging), get("worker-tokens"), act("revoke", "let no further worker in with it", "worker-tokens"),
+			{name: "create", short: "add a token; it is shown once", method: http.MethodPost, path: "worker-tokens", body: []field{{"name", "label", text},
+				{"uses", "workers that it lets in (default 1)", number}, {"ttl_seconds", "how long it may be used (default a day)", number}}},
+		}},
 		{"keys", "API keys: create, rotate, revoke", []string{"id", "tenant_id", "name", "state", "models", "classes", "expires_at", "grace_until", "last_used_at", "key"}, []verb{
 			listed("keys", ofTenant), get("keys"),
 			{name: "create", short: "add a key; it is shown once", method: http.MethodPost, path: "keys", body: append([]field{tenantID}, key...)},

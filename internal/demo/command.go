@@ -16,11 +16,11 @@ import (
 	"github.com/weirhq/weir/internal/pki"
 )
 
-const usage = "--cloud-url https://HOST:PORT --ca FILE --admin-token-file F --key-file F [--join-file F]"
+const usage = "--cloud-url https://HOST:PORT --ca FILE --admin-token-file F --key-file F [--join-file F] [--worker-join-file F]"
 
 // Command is "weir demo".
 func Command() cli.Command {
-	return cli.Command{Name: "demo", Short: "give a fresh cloud a demo tenant, API key and join token", Usage: usage, Run: run}
+	return cli.Command{Name: "demo", Short: "give a fresh cloud a demo tenant, API key and join tokens", Usage: usage, Run: run}
 }
 
 func run(ctx context.Context, env cli.Env, args []string) error {
@@ -31,6 +31,7 @@ func run(ctx context.Context, env cli.Env, args []string) error {
 	tokenFile := fs.String("admin-token-file", "", "file with a platform admin token")
 	fs.StringVar(&o.KeyFile, "key-file", "", "where the API key goes; kept when it exists")
 	fs.StringVar(&o.JoinFile, "join-file", "", "where the device's join token goes; kept when it exists")
+	fs.StringVar(&o.WorkerFile, "worker-join-file", "", "where the workers' join token goes; kept when it exists")
 	wait := fs.Duration("wait", time.Minute, "how long to wait for a cloud that is still starting")
 	if err := cli.ParseFlags(env, fs, usage, args); err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Package demo gives a fresh cloud its first tenant, API key and join token,
+// Package demo gives a fresh cloud its first tenant, API key and join tokens,
 // through the admin API. weir up does so at its first start; "weir demo" does
 // it for docker-compose.yml.
 package demo
@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/weirhq/weir/internal/client"
 	"github.com/weirhq/weir/internal/pki"
@@ -20,16 +21,24 @@ const (
 	Tenant = "demo"
 	key    = "demo-app"
 	device = "demo-edge"
+	worker = "demo-workers"
 )
 
-// Options say which cloud, and where the secrets go. An existing KeyFile or
-// JoinFile is left alone.
+// Life and uses of the workers' token.
+const (
+	workerTokenLife = 30 * 24 * time.Hour
+	workerTokenUses = 16
+)
+
+// Options say which cloud, and where the secrets go. Existing files
+// are left alone.
 type Options struct {
 	CloudURL   string
 	HTTP       *http.Client
 	AdminToken string
 	KeyFile    string // the application's key, mode 0600
 	JoinFile   string // the device's join token, mode 0600; "" for none
+	WorkerFile string // the workers' join token, mode 0600; "" for none
 }
 
 // Ensure makes what is missing and returns the application's key.
@@ -38,11 +47,14 @@ func Ensure(ctx context.Context, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	app, err := o.secret(ctx, o.KeyFile, "keys", tenant, key)
-	if err != nil || o.JoinFile == "" {
-		return app, err
+	app, err := o.secret(ctx, o.KeyFile, "keys", map[string]any{"tenant_id": tenant, "name": key})
+	if err == nil && o.JoinFile != "" {
+		_, err = o.secret(ctx, o.JoinFile, "join-tokens", map[string]any{"tenant_id": tenant, "name": device})
 	}
-	_, err = o.secret(ctx, o.JoinFile, "join-tokens", tenant, device)
+	if err == nil && o.WorkerFile != "" {
+		_, err = o.secret(ctx, o.WorkerFile, "worker-tokens",
+			map[string]any{"name": worker, "uses": workerTokenUses, "ttl_seconds": int(workerTokenLife.Seconds())})
+	}
 	return app, err
 }
 
@@ -70,7 +82,7 @@ func (o Options) tenant(ctx context.Context) (string, error) {
 
 // secret returns the content of file, or creates an object of kind whose
 // answer shows a secret once, and keeps it there.
-func (o Options) secret(ctx context.Context, file, kind, tenantID, name string) (string, error) {
+func (o Options) secret(ctx context.Context, file, kind string, object map[string]any) (string, error) {
 	data, err := os.ReadFile(file)
 	if err == nil {
 		return strings.TrimSpace(string(data)), nil
@@ -82,7 +94,7 @@ func (o Options) secret(ctx context.Context, file, kind, tenantID, name string) 
 		Key   string `json:"key"`
 		Token string `json:"token"`
 	}
-	if err := o.call(ctx, http.MethodPost, kind, map[string]string{"tenant_id": tenantID, "name": name}, &made); err != nil {
+	if err := o.call(ctx, http.MethodPost, kind, object, &made); err != nil {
 		return "", err
 	}
 	text := made.Key + made.Token // one of them is there
