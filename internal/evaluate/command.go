@@ -3,8 +3,10 @@ package evaluate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/pflag"
@@ -14,7 +16,7 @@ import (
 	"github.com/weirhq/weir/internal/up"
 )
 
-const usage = "[--ready-file F] [--n N] [--rate R] [--json]"
+const usage = "[--ready-file F] [--n N] [--rate R] [--json] [--rows FILE]"
 
 // Command is "weir eval".
 func Command() cli.Command {
@@ -28,6 +30,7 @@ func run(ctx context.Context, env cli.Env, args []string) error {
 	concurrency := fs.Int("concurrency", 1, "prompts at a time; the figures of time are honest at 1")
 	rate := fs.Float64("rate", 0, "make auto hold this share of escalations meanwhile, 0 to 1 (default: the policy in force)")
 	asJSON := fs.Bool("json", false, "print JSON")
+	rows := fs.String("rows", "", "also write one CSV row a prompt to this file, for 'weir cascade eval'")
 	if err := cli.ParseFlags(env, fs, usage, args); err != nil {
 		return err
 	}
@@ -62,6 +65,11 @@ func run(ctx context.Context, env cli.Env, args []string) error {
 	if err != nil {
 		return err
 	}
+	if *rows != "" {
+		if err := writeRows(*rows, r); err != nil {
+			return fmt.Errorf("--rows: %w", err)
+		}
+	}
 	if *asJSON {
 		enc := json.NewEncoder(env.Stdout)
 		enc.SetIndent("", "  ")
@@ -69,6 +77,14 @@ func run(ctx context.Context, env cli.Env, args []string) error {
 	}
 	r.print(env.Stdout)
 	return nil
+}
+
+func writeRows(path string, r *Report) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.WriteRows(f), f.Close())
 }
 
 func (r *Report) print(w io.Writer) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/cascade/measure"
 	"github.com/weirhq/weir/engine/models"
 )
 
@@ -29,6 +30,9 @@ type Report struct {
 	Hindsight Hindsight `json:"hindsight"`
 	// ECE is the expected calibration error of the edge's confidence, ten bins.
 	ECE float64 `json:"ece"`
+
+	lines []models.Example
+	rows  []row
 }
 
 // Mode is one mode's result.
@@ -55,7 +59,7 @@ type Hindsight struct {
 }
 
 func report(lines []models.Example, rows []row) *Report {
-	r := &Report{Prompts: len(rows), Modes: map[string]Mode{}}
+	r := &Report{Prompts: len(rows), Modes: map[string]Mode{}, lines: lines, rows: rows}
 	for m, name := range modes {
 		r.Modes[name] = modeOf(lines, rows, m)
 	}
@@ -177,25 +181,16 @@ func bit(b bool) int {
 	return 0
 }
 
-// ece bins the edge's confidence in ten equal widths and weighs each bin's
-// distance between mean confidence and accuracy by its size (Guo et al. 2017).
+// ece is the calibration error of the edge's confidence, 0 where it has none.
 func ece(rows []row) float64 {
-	var n, right, sum [10]float64
+	var p, right []float64
 	for _, r := range rows {
-		o := r[edgeOnly]
-		if o.confidence < 0 {
-			continue
-		}
-		b := min(9, int(o.confidence*10))
-		n[b]++
-		sum[b] += o.confidence
-		right[b] += float64(bit(o.correct))
-	}
-	var e float64
-	for b := range n {
-		if n[b] > 0 {
-			e += math.Abs(sum[b]-right[b]) / float64(len(rows))
+		if o := r[edgeOnly]; o.confidence >= 0 {
+			p, right = append(p, o.confidence), append(right, float64(bit(o.correct)))
 		}
 	}
-	return e
+	if len(p) == 0 {
+		return 0
+	}
+	return measure.ECE(measure.Reliability(p, right, nil, 10))
 }

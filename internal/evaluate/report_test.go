@@ -3,9 +3,11 @@ package evaluate
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/cascade/replay"
 	"github.com/weirhq/weir/engine/models"
 )
 
@@ -43,6 +45,20 @@ func TestReport(t *testing.T) {
 	// Every row sits alone in its bin: (.1 + .2 + .3 + .2) / 4.
 	if math.Abs(r.ECE-0.2) > 1e-9 {
 		t.Errorf("ECE %v, want 0.2", r.ECE)
+	}
+}
+
+func TestRows(t *testing.T) {
+	var b strings.Builder
+	if err := report(sample()).WriteRows(&b); err != nil {
+		t.Fatal(err)
+	}
+	d, err := replay.Read(strings.NewReader(b.String()), "rows", replay.Columns{})
+	if err != nil || len(d.Records) != 4 {
+		t.Fatalf("%v: %s", err, b.String())
+	}
+	if r := d.Records[1]; r.Edge != 1 || r.Cloud != 0 || r.Signals[replay.SignalConfidence] != .8 || r.Subject != "T1" || r.CloudMS != 0 {
+		t.Errorf("%+v", r)
 	}
 }
 
