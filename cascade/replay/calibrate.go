@@ -220,7 +220,7 @@ func (f *Fit) count(answers []LabelledAnswer, p []float64, clouds bool) {
 // CalibrateCommand is `weir cascade calibrate`: a calibration from labelled
 // answers.
 func CalibrateCommand() cli.Command {
-	return cli.Command{Name: "calibrate", Short: "Fit a calibration from labelled answers of an edge model",
+	return cli.Command{Name: "calibrate", Short: "fit a calibration from labelled answers of an edge model",
 		Usage: calibrateUsage, Run: runCalibrate}
 }
 

@@ -16,7 +16,7 @@ import (
 
 // EvalCommand is `weir cascade eval`: policies on a file of outcomes.
 func EvalCommand() cli.Command {
-	return cli.Command{Name: "eval", Short: "Evaluate policies offline on a file of outcomes",
+	return cli.Command{Name: "eval", Short: "evaluate policies offline on a file of outcomes",
 		Usage: "--data FILE --policy NAME[,NAME] [flags]", Run: runEval}
 }
 
