@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/bundled"
+	"github.com/weirhq/weir/edge/foresight"
 	"github.com/weirhq/weir/edge/identity"
 	"github.com/weirhq/weir/edge/learning"
 	"github.com/weirhq/weir/edge/local"
@@ -55,6 +56,9 @@ type agent struct {
 	api    *local.Server
 	past   *decisionLog
 	rules  *policies.Set
+	ahead  *foresight.Foresight
+
+	embedder *foresight.Embedder // nil for none
 
 	phase atomic.Value // string: "joining", "serving" or "draining"
 	began time.Time    // of serving; set before phase is
@@ -155,11 +159,18 @@ func (a *agent) makeLearner(cal *cascade.Calibration, policy cascade.Policy) (er
 }
 
 func (a *agent) makeAPI(cal *cascade.Calibration, policy cascade.Policy) (err error) {
+	if a.embedder, err = foresight.NewEmbedder(a.cfg.Embedder, a.tel.Registry); err != nil {
+		return err
+	}
+	a.ahead, err = foresight.Open(foresight.Options{Dir: a.cfg.foresightDir(), Embedder: a.embedder, Log: a.log})
+	if err != nil {
+		return err
+	}
 	a.api, err = local.New(local.Options{
 		Model: a.cfg.modelName(), CloudModels: a.cfg.CloudModels,
 		TenantID: a.id.TenantID, DeviceID: a.id.DeviceID,
 		AllowAnonymous: a.cfg.AllowAnonymous, AllowedHosts: a.cfg.AllowedHosts, AllowedOrigins: a.cfg.AllowedOrigins,
-		Calibration: cal, Policy: policy, Decisions: a.past, Learner: a.past.learner, Rules: a.rules,
+		Calibration: cal, Policy: policy, Decisions: a.past, Learner: a.past.learner, Rules: a.rules, Foresight: a.ahead,
 		FirstByte: a.cfg.FirstByte, Stall: a.cfg.Stall, Heartbeat: a.cfg.Heartbeat,
 		MaxInflight: a.cfg.MaxInflight, MaxLocal: a.cfg.MaxLocal,
 		Cloud: &a.link, Worker: a.worker, Roster: a.roster, Recorder: a.report,
@@ -207,6 +218,7 @@ func decision(cfg Config) (*cascade.Calibration, cascade.Policy, error) {
 const (
 	exchangeEvery = 5 * time.Minute // of what was learned with the tenant's other devices
 	keepEvery     = 2 * time.Second // the controllers' file, when they have moved
+	foreseeEvery  = 5 * time.Minute // what prompts tell, which may be 20 MB
 )
 
 const workerName = "edge-worker"
@@ -255,6 +267,8 @@ func (a *agent) serve(ctx context.Context, listener net.Listener) error {
 		return a.past.learner.Exchange(ctx, learning.Peer{Cloud: a.link.Uplink, Tenant: a.id.TenantID, Key: a.id.SnapshotKey}, exchangeEvery)
 	})
 	upper.run(func(ctx context.Context) error { return a.rules.Keep(ctx, a.cfg.controllersFile(), keepEvery) })
+	upper.run(func(ctx context.Context) error { return a.ahead.Keep(ctx, foreseeEvery) })
+	defer a.embedder.Close()
 	lower.run(a.checkCalibration)
 
 	srv := &http.Server{

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/edge/foresight"
 	"github.com/weirhq/weir/internal/loopback"
 )
 
@@ -36,6 +37,8 @@ type Config struct {
 
 	ShadowPerHour   int     `yaml:"shadow_per_hour" default:"60" usage:"kept answers that the cloud may label in an hour (0: none)"`
 	ShadowPerDayUSD float64 `yaml:"shadow_per_day_usd" default:"0.1" usage:"dollars that such labels may cost in a day"`
+
+	Embedder foresight.EmbedderConfig `yaml:"embedder"`
 
 	AllowAnonymous bool     `yaml:"allow_anonymous" default:"false" usage:"serve callers without a key, on the device's account; loopback only"`
 	AllowedHosts   []string `yaml:"allowed_hosts" usage:"host names served beside loopback ones"`
@@ -77,6 +80,9 @@ func (c *Config) Validate() error {
 	case len(c.CloudModels) == 0:
 		return errors.New("cloud_models is empty")
 	}
+	if err := c.Embedder.Validate(); err != nil {
+		return err
+	}
 	if c.WorkerURL != "" {
 		u, err := url.Parse(c.WorkerURL)
 		if err != nil || u.Scheme != "http" || u.Host == "" || !loopback.Host(u.Host) {
@@ -106,6 +112,7 @@ func (c *Config) identityDir() string  { return filepath.Join(c.DataDir, "identi
 func (c *Config) snapshotFile() string { return filepath.Join(c.DataDir, "snapshot.json") }
 func (c *Config) usageDir() string     { return filepath.Join(c.DataDir, "usage") }
 func (c *Config) decisionsDir() string { return filepath.Join(c.DataDir, "decisions") }
+func (c *Config) foresightDir() string { return filepath.Join(c.DataDir, "foresight") }
 func (c *Config) controllersFile() string {
 	return filepath.Join(c.DataDir, "controllers.json")
 }

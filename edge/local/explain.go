@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/journal"
+	"github.com/weirhq/weir/edge/foresight"
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/openai"
 )
@@ -49,20 +50,21 @@ type explained struct {
 // scores are the numbers behind a decision. Those of the verdict are there
 // where an answer was judged.
 type scores struct {
-	Candidates []candidate     `json:"candidates,omitempty"`
-	Foreseen   *float64        `json:"foreseen,omitempty"` // probability of an escalation, from the prompt alone
-	Policy     string          `json:"policy"`
-	Threshold  float64         `json:"threshold,omitempty"`
-	Gain       float64         `json:"gain"`
-	Theta      float64         `json:"theta"`
-	Confidence float64         `json:"confidence"`
-	Known      bool            `json:"known"`
-	Wanted     bool            `json:"wanted"`
-	Signals    *signalsView    `json:"signals,omitempty"`
-	LinkRTTMs  float64         `json:"link_rtt_ms"`
-	CloudP90Ms float64         `json:"cloud_p90_ms"`
-	CloudCost  contract.USD    `json:"cloud_cost_bound_usd"`
-	Verdict    *cascade.Reason `json:"verdict,omitempty"`
+	Candidates []candidate       `json:"candidates,omitempty"`
+	Foreseen   *float64          `json:"foreseen,omitempty"`  // probability of an escalation, from the prompt alone
+	Embedding  foresight.Outcome `json:"embedding,omitempty"` // of the prompt
+	Policy     string            `json:"policy"`
+	Threshold  float64           `json:"threshold,omitempty"`
+	Gain       float64           `json:"gain"`
+	Theta      float64           `json:"theta"`
+	Confidence float64           `json:"confidence"`
+	Known      bool              `json:"known"`
+	Wanted     bool              `json:"wanted"`
+	Signals    *signalsView      `json:"signals,omitempty"`
+	LinkRTTMs  float64           `json:"link_rtt_ms"`
+	CloudP90Ms float64           `json:"cloud_p90_ms"`
+	CloudCost  contract.USD      `json:"cloud_cost_bound_usd"`
+	Verdict    *cascade.Reason   `json:"verdict,omitempty"`
 	// Propensity is the probability with which the cloud labels this answer, and
 	// Shadow says that it does; absent before that is drawn.
 	Propensity *float64 `json:"propensity,omitempty"`
@@ -123,6 +125,7 @@ func (c *call) scores() *scores {
 	if c.foreseen.known {
 		sc.Foreseen = new(c.foreseen.escalates)
 	}
+	sc.Embedding = c.foreseen.look.Outcome()
 	if !c.judged {
 		return sc
 	}

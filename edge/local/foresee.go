@@ -2,16 +2,16 @@ package local
 
 import (
 	"hash/fnv"
-	"sync"
+	"math"
 
 	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/learn"
 	"github.com/weirhq/weir/cascade/prerouter"
+	"github.com/weirhq/weir/edge/foresight"
+	"github.com/weirhq/weir/internal/openai"
 )
 
-// Bounds of what is learned of prompts.
 const (
-	foresightAfter = 200 // verdicts before a guess counts
-	foresightCells = 16  // classes; others have none
 	// exploreOneIn is how many requests that would skip the edge are asked of
 	// it all the same, so that a guess can be found wrong.
 	exploreOneIn = 20
@@ -19,58 +19,6 @@ const (
 	// probability would let a few verdicts speak for all prompts.
 	exploreWeight = 5
 )
-
-// foresight guesses from the prompt alone whether the edge's answer will be let
-// over. It learns from the node's own verdicts, in memory only, and only where
-// a policy uses it.
-type foresight struct {
-	mu    sync.Mutex
-	cells map[string]*guesser
-}
-
-type guesser struct {
-	router  *prerouter.Router
-	seen    int
-	scratch []prerouter.Feature
-}
-
-// guess is the probability that the edge's answer will be let over; known is
-// false before enough verdicts.
-func (f *foresight) guess(cell string, p *prerouter.Prompt) (escalates float64, known bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	g := f.cells[cell]
-	if g == nil || g.seen < foresightAfter {
-		return 0, false
-	}
-	g.scratch = prerouter.Features(g.scratch[:0], *p)
-	return g.router.Predict(g.scratch).Benefit, true
-}
-
-// learn notes a verdict of weight w.
-func (f *foresight) learn(cell string, p *prerouter.Prompt, escalated bool, w float64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	g := f.cells[cell]
-	if g == nil {
-		if len(f.cells) >= foresightCells {
-			return
-		}
-		if f.cells == nil {
-			f.cells = map[string]*guesser{}
-		}
-		g = &guesser{router: prerouter.NewRouter()}
-		f.cells[cell] = g
-	}
-	g.seen++
-	g.scratch = prerouter.Features(g.scratch[:0], *p)
-	g.router.Count(g.scratch)
-	kept := 1.0
-	if escalated {
-		kept = 0
-	}
-	g.router.Observe(g.scratch, kept, 1, w) // the benefit of the cloud stands for the wish for it
-}
 
 // prompt is what a guess is made of.
 func (c *call) prompt() prerouter.Prompt {
@@ -88,8 +36,7 @@ func (c *call) prompt() prerouter.Prompt {
 
 // foreseen is what was known of a request before any model ran.
 type foreseen struct {
-	prompt    prerouter.Prompt
-	used      bool // the class uses foresight
+	look      *foresight.Look // nil where nothing is foreseen
 	escalates float64
 	known     bool
 	explored  bool // the edge was to be skipped, but for exploration
@@ -106,12 +53,17 @@ func (s *Server) foresee(c *call) {
 	if set.Sticky && c.opt.Session != "" {
 		c.ask.Sticky = s.sessions.sticky(c.sessionKey(), s.opt.Now())
 	}
-	f := &c.foreseen
-	if f.used = set.SkipEdge || set.Hedge || set.Sticky; !f.used {
+	uses := set.SkipEdge || set.Hedge || set.Sticky
+	if !uses && !s.opt.Foresight.Embeds() {
 		return
 	}
-	f.prompt = c.prompt()
-	if f.escalates, f.known = s.foresight.guess(cell(c.class), &f.prompt); !f.known {
+	f := &c.foreseen
+	health, _ := s.opt.Worker.Health()
+	f.look = s.opt.Foresight.Look(cell(c.class), health.Fingerprint.Weights, c.prompt())
+	if !uses {
+		return // it may stand in for log-probabilities yet
+	}
+	if f.escalates, f.known = f.look.Escalates(); !f.known {
 		return
 	}
 	t := s.times(c)
@@ -149,15 +101,36 @@ func (c *call) cascades() bool {
 
 func (c *call) sessionKey() sessionKey { return sessionKey{c.KeyID, c.opt.Session} }
 
+// rightness is the probability that the edge's answer was right: by the cloud's
+// where that is known, else by its own signals; NaN where neither tells.
+func (c *call) rightness() float64 {
+	switch {
+	case c.verdict.Escalate && c.heardAll && c.draft.Finish == openai.FinishStop:
+		return learn.Agree(cascade.AnswerText(c.draft.Text), cascade.AnswerText(string(c.heard)))
+	case c.verdict.Known && c.draft.Signals.Usable:
+		return c.verdict.Confidence
+	}
+	return math.NaN()
+}
+
+// stands is the probability that an answer is right, by similar prompts where the
+// model server gives no log-probabilities.
+func (c *call) stands(g *cascade.Signals, p float64, known bool) (float64, bool) {
+	if known || g.Usable || !g.Spans.Plain() {
+		return p, known
+	}
+	return c.foreseen.look.Right()
+}
+
 // remember tells foresight and session what became of a request.
 func (s *Server) remember(c *call) {
 	f := &c.foreseen
-	if f.used && c.judged && c.plan.Judge {
-		w := 1.0
+	if f.look != nil && c.judged && c.plan.Judge {
+		v := foresight.Verdict{Escalated: c.verdict.Wanted, Right: c.rightness(), Weight: 1}
 		if f.explored {
-			w = exploreWeight
+			v.Weight = exploreWeight
 		}
-		s.foresight.learn(cell(c.class), &f.prompt, c.verdict.Wanted, w)
+		f.look.Learn(v)
 	}
 	if c.opt.Session == "" || !c.settings().Sticky || c.result.Tier == "" || !c.cascades() {
 		return

@@ -11,12 +11,14 @@ import (
 // nothing it keeps the answer and still tells the confidence.
 func (c *call) judgeWhole(s *Server) cascade.Verdict {
 	node := c.refresh(s)
-	a := cascade.Answer{Signals: c.draft.Signals, Failed: c.check.failed(c.draft, c.ask.MaxTokens)}
-	v := cascade.After(&c.ask, &a, s.calibration(c), &c.policy, &node)
+	failed := c.check.failed(c.draft, c.ask.MaxTokens)
+	pe, known := s.calibration(c).Probability(&c.draft.Signals)
+	pe, known = c.stands(&c.draft.Signals, pe, known)
+	v := cascade.Judge(&c.ask, pe, known, failed, &c.policy, &node)
 	if !c.plan.Judge {
 		v.Escalate, v.Reason = false, c.plan.Reason
 	}
-	if a.Failed && c.check.form && !v.Escalate {
+	if failed && c.check.form && !v.Escalate {
 		v.Reason = cascade.ReasonValidatorFailed // nobody else may try: the client is told that the form is broken
 	}
 	return v
@@ -27,6 +29,7 @@ func (c *call) judgeBeginning(s *Server, p *upstream.Progress) cascade.Verdict {
 	node := c.refresh(s)
 	signals := p.Signals()
 	pe, known := s.calibration(c).PrefixProbability(&signals)
+	pe, known = c.stands(&signals, pe, known)
 	return cascade.Judge(&c.ask, pe, known, false, &c.policy, &node)
 }
 

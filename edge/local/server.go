@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/edge/foresight"
 	"github.com/weirhq/weir/edge/policies"
 	"github.com/weirhq/weir/edge/roster"
 	"github.com/weirhq/weir/edge/supervise"
@@ -71,9 +72,10 @@ type Options struct {
 	Worker    WorkerState
 	Roster    Roster
 	Recorder  Recorder
-	Decisions Decisions     // nil: no log of them is kept
-	Learner   Learner       // nil: Calibration holds for good
-	Rules     *policies.Set // controllers of the tenant's policies; nil: made here
+	Decisions Decisions            // nil: no log of them is kept
+	Learner   Learner              // nil: Calibration holds for good
+	Foresight *foresight.Foresight // nil: made here, and forgotten at the end
+	Rules     *policies.Set        // controllers of the tenant's policies; nil: made here
 	Telemetry *telemetry.Telemetry
 	Log       *slog.Logger
 	Now       func() time.Time
@@ -90,7 +92,6 @@ type Server struct {
 	replays replays
 
 	generation *latency // of whole local answers
-	foresight  foresight
 	sessions   sessions
 	limits     limits
 
@@ -132,6 +133,12 @@ func New(opt Options) (*Server, error) {
 	}
 	if opt.Rules == nil {
 		opt.Rules = policies.New(opt.Policy, opt.Calibration, opt.Log)
+	}
+	if opt.Foresight == nil {
+		var err error
+		if opt.Foresight, err = foresight.Open(foresight.Options{Log: opt.Log}); err != nil {
+			return nil, err
+		}
 	}
 	if opt.Learner == nil {
 		opt.Learner = newFixed(opt.Calibration)

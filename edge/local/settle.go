@@ -35,6 +35,7 @@ func (s *Server) settle(ctx context.Context, c *call, out *output, err error) {
 	}
 	total := s.opt.Now().Sub(c.arrived)
 	s.decide(c)
+	c.foreseen.look.End()
 	s.ring.add(c.explained(total))
 	s.count(ctx, c, total)
 	s.access(c, total)
