@@ -132,9 +132,9 @@ func TestMetricParity(t *testing.T) {
 func TestRateControl(t *testing.T) {
 	for _, file := range []string{qwen, llama} {
 		for policy, st := range evalUnc(t, file).Streams {
-			for set, rate := range st.BySet {
-				if math.Abs(rate-.30) > .002 {
-					t.Errorf("%s: rate of %s %.4f", set, policy, rate)
+			for set, r := range st.BySet {
+				if math.Abs(r.Rate-.30) > .002 {
+					t.Errorf("%s: rate of %s %.4f", set, policy, r.Rate)
 				}
 			}
 			if st.WorstWindow > .02 || len(st.BySet) != 5 {

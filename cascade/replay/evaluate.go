@@ -35,7 +35,7 @@ type Metrics struct {
 	CPT50, CPT80, CPT95    float64
 	AUROCEdge, AUROCHelps  float64
 	ECE                    float64
-	Rate                   float64
+	Rate, Risk, Accuracy   float64 // of the set's rows in the stream
 	Brier, LogLoss         float64
 	CQAUC, CQAUCFreeEdge   float64
 	BestAccuracy, BestRate float64
@@ -199,7 +199,7 @@ func rankMetrics(priority []float64, order measure.Order, edge, cloud []float64,
 	c := measure.NewCurve(order, edge, cloud)
 	nan := math.NaN()
 	m := Metrics{APGR: c.APGR(), AUC: c.Area(), CPT50: c.CPT(.5), CPT80: c.CPT(.8), CPT95: c.CPT(.95),
-		ECE: nan, Rate: nan, Brier: nan, LogLoss: nan, Low: nan, High: nan, DiffLow: nan, DiffHigh: nan}
+		ECE: nan, Rate: nan, Risk: nan, Accuracy: nan, Brier: nan, LogLoss: nan, Low: nan, High: nan, DiffLow: nan, DiffHigh: nan}
 	m.BestAccuracy, m.BestRate = c.Best()
 	m.AUROCEdge = edgeAUROC(priority, edge)
 	m.AUROCHelps = measure.AUROC(priority, helps)
@@ -267,10 +267,11 @@ func runStreams(d *Data, chosen []policy, all map[string][]float64, o Options, r
 			if !ok {
 				continue
 			}
-			m.Rate = st.Rate
+			was := &st.Realised
 			if r, ok := st.BySet[set.Name]; ok {
-				m.Rate = r
+				was = r
 			}
+			m.Rate, m.Risk, m.Accuracy = was.Rate, was.Risk, was.Accuracy
 			m.Stream = st
 			set.Policies[p.name] = m
 		}

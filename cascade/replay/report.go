@@ -48,12 +48,12 @@ type jsonMore struct {
 	Best         number      `json:"best"`
 	BestRate     number      `json:"best_rate"`
 	Viability    learn.Grade `json:"viability"`
-	WorstWindow  number      `json:"worst_window"`
 	RealisedRisk number      `json:"risk"`
 	Accuracy     number      `json:"accuracy"`
-	Feasible     bool        `json:"feasible"`
-	// Reasons counts the verdicts of the whole stream.
-	Reasons map[cascade.Reason]int `json:"reasons"`
+	// WorstWindow, Feasible and Reasons are of the whole stream.
+	WorstWindow number                 `json:"worst_window"`
+	Feasible    bool                   `json:"feasible"`
+	Reasons     map[cascade.Reason]int `json:"reasons"`
 }
 
 type jsonSet struct {
@@ -109,8 +109,8 @@ func (s *SetResult) json() jsonSet {
 			number(m.AUROCEdge), number(m.AUROCHelps), number(m.ECE), number(m.Rate)}
 		more := jsonMore{APGR95: [2]number{number(m.Low), number(m.High)}, Brier: number(m.Brier), LogLoss: number(m.LogLoss),
 			CQAUC: number(m.CQAUC), CQAUCFree: number(m.CQAUCFreeEdge), Best: number(m.BestAccuracy), BestRate: number(m.BestRate),
-			Viability: m.Grade, WorstWindow: number(m.Stream.WorstWindow), RealisedRisk: number(m.Stream.Risk),
-			Accuracy: number(m.Stream.Accuracy), Feasible: m.Stream.Feasible, Reasons: m.Stream.Reasons}
+			Viability: m.Grade, WorstWindow: number(m.Stream.WorstWindow), RealisedRisk: number(m.Risk),
+			Accuracy: number(m.Accuracy), Feasible: m.Stream.Feasible, Reasons: m.Stream.Reasons}
 		if !math.IsNaN(m.DiffLow) {
 			more.DiffFirst95 = &[2]number{number(m.DiffLow), number(m.DiffHigh)}
 		}

@@ -11,18 +11,40 @@ import (
 // window is the length of the sliding window in which the rate is watched.
 const window = 1000
 
+// Realised is what a policy's decisions came to.
+type Realised struct {
+	Rate     float64 // share of escalations
+	Risk     float64 // share of rows kept with the edge wrong and the cloud right
+	Accuracy float64
+	n        float64
+}
+
+func (a *Realised) add(r *Record, escalated bool) {
+	a.n++
+	if escalated {
+		a.Rate++
+		a.Accuracy += r.Cloud
+		return
+	}
+	a.Accuracy += r.Edge
+	a.Risk += math.Max(0, r.Cloud-r.Edge)
+}
+
+// means turns sums into means.
+func (a *Realised) means() {
+	n := math.Max(1, a.n)
+	a.Rate, a.Risk, a.Accuracy = a.Rate/n, a.Risk/n, a.Accuracy/n
+}
+
 // Stream is what happened when a policy ran over the test rows in file order.
 type Stream struct {
-	Rate        float64 // realised share of escalations
+	Realised
 	WorstWindow float64 // largest distance from the target in a window
-	Risk        float64 // share of rows kept with the edge wrong and the cloud right
-	Accuracy    float64
 	Theta       float64 // last threshold on the priority
 	Feasible    bool    // false: risk control found no threshold and escalates all
 	// Rates is the rate in consecutive windows, for drawing.
 	Rates []float64
-	// BySet is the rate per set.
-	BySet map[string]float64
+	BySet map[string]*Realised
 	// Reasons counts the verdicts by reason.
 	Reasons map[cascade.Reason]int
 }
@@ -36,7 +58,7 @@ type streamOptions struct {
 // runStream decides on the rows (indices of records, in order) by their
 // priorities. calibration holds the rows from which a fixed threshold is taken.
 func runStream(d *Data, rows []int, priority []float64, c threshold, o streamOptions) Stream {
-	st := Stream{Feasible: true, BySet: map[string]float64{}, Reasons: map[cascade.Reason]int{}}
+	st := Stream{Feasible: true, BySet: map[string]*Realised{}, Reasons: map[cascade.Reason]int{}}
 	theta, feasible := c.start(d, o)
 	st.Feasible = feasible
 	tracker := control.NewTracker(o.rate, theta)
@@ -47,7 +69,6 @@ func runStream(d *Data, rows []int, priority []float64, c threshold, o streamOpt
 	request, node := cascade.Request{}, nodeAt(nil, 0)
 	pol := cascade.Policy{Rule: cascade.RuleThreshold, Risk: c.kind == controlRisk}
 	escalated := make([]bool, len(rows))
-	seen := map[string]int{}
 	confident, doubtful := 0, 0
 	for k, i := range rows {
 		if c.kind == controlRate {
@@ -70,22 +91,20 @@ func runStream(d *Data, rows []int, priority []float64, c threshold, o streamOpt
 			st.Reasons[v.Reason]++
 		}
 		r := &d.Records[i]
-		seen[r.Set]++
 		escalated[k] = v.Escalate
-		if v.Escalate {
-			st.BySet[r.Set]++
-			st.Rate++
-			st.Accuracy += r.Cloud
-		} else {
-			st.Accuracy += r.Edge
-			st.Risk += math.Max(0, r.Cloud-r.Edge)
+		set := st.BySet[r.Set]
+		if set == nil {
+			set = &Realised{}
+			st.BySet[r.Set] = set
 		}
+		set.add(r, v.Escalate)
+		st.add(r, v.Escalate)
 	}
 	st.Reasons[cascade.ReasonConfident], st.Reasons[cascade.ReasonLowConfidence] = confident, doubtful
-	n := math.Max(1, float64(len(rows)))
-	st.Rate, st.Accuracy, st.Risk, st.Theta = st.Rate/n, st.Accuracy/n, st.Risk/n, theta
-	for set, count := range seen {
-		st.BySet[set] /= float64(count)
+	st.Theta = theta
+	st.means()
+	for _, r := range st.BySet {
+		r.means()
 	}
 	st.Rates, st.WorstWindow = windows(escalated, o.rate)
 	return st

@@ -49,7 +49,7 @@ func newPlot(title, xLabel, yLabel string, x0, x1, y0, y1 float64) *plot {
 }
 
 func tick(v float64) string {
-	if math.Abs(v) >= 100 {
+	if math.Abs(v) >= 10 {
 		return fmt.Sprintf("%.0f", v)
 	}
 	return fmt.Sprintf("%.2f", v)
