@@ -39,6 +39,7 @@ type Leases interface {
 	Divide(context.Context, lease.Gateway, []lease.Demand) ([]lease.Share, error)
 	Recover(context.Context, lease.Gateway) (int, error)
 	CloseExpired(context.Context, time.Duration) (int, error)
+	CountShadow(ctx context.Context, refused map[string]int64) error
 	Leave(context.Context, lease.Gateway) error
 	Sweep(context.Context, time.Time) error
 }
@@ -72,6 +73,7 @@ type Admitter struct {
 	mu       sync.Mutex // guards the maps
 	lines    map[string]*line
 	learners map[string]*learner
+	shadowed map[string]int64 // refusals of limits in shadow that the store has not been told
 }
 
 // rules are what one snapshot says.
@@ -92,7 +94,7 @@ func New(o Options) (*Admitter, error) {
 	if err := o.Queue.Validate(); err != nil {
 		return nil, err
 	}
-	a := &Admitter{o: o, book: quota.NewBook(), lines: map[string]*line{}, learners: map[string]*learner{}}
+	a := &Admitter{o: o, book: quota.NewBook(), lines: map[string]*line{}, learners: map[string]*learner{}, shadowed: map[string]int64{}}
 	a.agent = newAgent(a)
 	var err error
 	a.meter, err = newMeter(a, o.Registry)
@@ -125,6 +127,7 @@ func (a *Admitter) tick(ctx context.Context) {
 			}
 			if n%20 == 0 {
 				a.book.Expire(now)
+				a.countShadow()
 			}
 		}
 	}

@@ -99,7 +99,9 @@ func (g *agent) run(ctx context.Context) {
 	defer cancel()
 	// Seen from a little later, every unspent block has been idle.
 	g.renew(last, time.Now().Add(5*time.Second))
-	if err := g.a.o.Leases.Leave(last, g.a.o.Gateway); err != nil && !g.away {
+	g.a.countShadow()
+	err := errors.Join(g.a.tellShadow(last), g.a.o.Leases.Leave(last, g.a.o.Gateway))
+	if err != nil && !g.away {
 		g.a.o.Log.Warn("leases not given up, they run out", "error", err)
 	}
 }
@@ -223,6 +225,9 @@ func (g *agent) housekeep(ctx context.Context) {
 		g.shareAt = now
 		if err := g.share(ctx, now); err != nil {
 			g.a.o.Log.Warn("rates are not divided, shares stay", "error", err)
+		}
+		if err := g.a.tellShadow(ctx); err != nil {
+			g.a.o.Log.Warn("what shadow limits would have refused is told later", "error", err)
 		}
 	}
 	if now.Sub(g.noteAt) >= noteEvery {

@@ -43,6 +43,7 @@ type fleet struct {
 	url     string // of the database
 	db      *pgxpool.Pool
 	engine  *httptest.Server
+	second  *httptest.Server // of the same model; nil: none
 	secrets string
 	nodes   []*node
 	tenant  string
@@ -67,6 +68,8 @@ type limit struct {
 	burst        int64
 	shadow       bool
 	key          string
+	model, class string
+	tier         string
 }
 
 // newFleet starts n gateways for one tenant with limits, before a fake engine.
@@ -91,29 +94,57 @@ func newFleetOn(t *testing.T, url string, n int, engine http.Handler, strict boo
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
 	t.Cleanup(f.engine.Close)
 	t.Cleanup(f.client.CloseIdleConnections)
-	f.tenant = uuid.NewString()
-	f.exec(`insert into weir.tenants (id, name, strict) values ($1, $2, $3)`, f.tenant, "t-"+f.tenant, strict)
-	f.keyID, f.key = f.newKey()
-	for i, l := range limits {
-		key := any(nil)
-		if l.key != "" {
-			key = l.key
-		}
-		f.exec(`insert into weir.limits (id, tenant_id, key_id, kind, window_, limit_, burst, shadow) values ($1, $2, $3, $4, $5, $6, $7, $8)`,
-			fmt.Sprintf("%s-%d", f.tenant[:8], i), f.tenant, key, l.kind, l.window, l.max, l.burst, l.shadow)
-	}
+	f.newTenant(strict, limits)
 	f.exec(`insert into weir.prices (tier, model, effective_from, input, cached_input, output) values ('cloud', 'm', '2000-01-01Z', 100000, 25000, 400000)
 		on conflict do nothing`)
+	f.start(n)
+	return f
+}
+
+// start adds n gateways and waits until they are ready.
+func (f *fleet) start(n int) {
+	f.t.Helper()
 	for range n {
 		f.addNode()
 	}
 	for _, n := range f.nodes {
 		n.awaitReady()
 	}
-	if n > 1 {
-		f.awaitPeers(n)
+	if len(f.nodes) > 1 {
+		f.awaitPeers(len(f.nodes))
 	}
-	return f
+}
+
+// newTenant makes a tenant with a key and limits the fleet's.
+func (f *fleet) newTenant(strict bool, limits []limit) {
+	f.t.Helper()
+	f.tenant = uuid.NewString()
+	f.exec(`insert into weir.tenants (id, name, strict) values ($1, $2, $3)`, f.tenant, "t-"+f.tenant, strict)
+	for i, l := range limits {
+		key := any(nil)
+		if l.key != "" {
+			key = l.key
+		}
+		f.exec(`insert into weir.limits (id, tenant_id, key_id, kind, window_, limit_, burst, shadow, model, class, tier)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+			fmt.Sprintf("%s-%d", f.tenant[:8], i), f.tenant, key, l.kind, l.window, l.max, l.burst, l.shadow, l.model, l.class, l.tier)
+	}
+	f.keyID, f.key = f.newKey() // last: who knows it knows the limits
+}
+
+// of is the same gateways for another tenant, once they know it.
+func (f *fleet) of(t *testing.T, strict bool, limits ...limit) *fleet {
+	t.Helper()
+	other := *f
+	other.t, other.nodes = t, nil
+	other.newTenant(strict, limits)
+	for _, n := range f.nodes {
+		n := *n
+		n.f = &other
+		other.nodes = append(other.nodes, &n)
+		n.awaitReady()
+	}
+	return &other
 }
 
 func (f *fleet) newKey() (id, key string) {
@@ -159,8 +190,11 @@ func (f *fleet) addNode() *node {
 	f.t.Helper()
 	n := &node{f: f, api: testproc.FreeAddr(f.t), ops: testproc.FreeAddr(f.t), dir: f.t.TempDir(), log: &testproc.Log{}}
 	conf := fmt.Sprintf("cloud:\n  name: gw%d\n  listen: %s\n  tls_listen: %s\n  ops_listen: %s\n  secrets_dir: %s\n  data_dir: %s\n"+
-		"  probe_interval: 100ms\n  drain: 2s\n  instances: [{name: e, url: %q, model: m, role: mixed}]\n",
+		"  probe_interval: 100ms\n  drain: 2s\n  instances:\n  - {name: e, url: %q, model: m, role: mixed}\n",
 		len(f.nodes), n.api, testproc.FreeAddr(f.t), n.ops, f.secrets, filepath.Join(n.dir, "data"), f.engine.URL)
+	if f.second != nil {
+		conf += fmt.Sprintf("  - {name: e2, url: %q, model: m, role: mixed}\n", f.second.URL)
+	}
 	if err := os.WriteFile(filepath.Join(n.dir, "c.yaml"), []byte(conf), 0o600); err != nil {
 		f.t.Fatal(err)
 	}
@@ -226,9 +260,14 @@ func (n *node) status() string {
 func (n *node) awaitReady() {
 	n.f.t.Helper()
 	eventually(n.f.t, "a gateway is ready", func() bool { return n.status() == "ready" })
+	n.awaitKey(n.f.key)
+}
+
+func (n *node) awaitKey(key string) {
+	n.f.t.Helper()
 	eventually(n.f.t, "the key is known", func() bool {
 		req, _ := http.NewRequest(http.MethodGet, "http://"+n.api+"/v1/models", nil)
-		req.Header.Set("Authorization", "Bearer "+n.f.key)
+		req.Header.Set("Authorization", "Bearer "+key)
 		resp, err := n.f.client.Do(req)
 		if err != nil {
 			return false

@@ -10,16 +10,21 @@ import (
 
 // meter holds admission's metrics. Tenants are no labels: their number has no
 // bound.
-type meter struct{ results *prometheus.CounterVec }
+type meter struct {
+	results *prometheus.CounterVec
+	shadow  prometheus.Counter
+}
 
 func newMeter(a *Admitter, reg prometheus.Registerer) (*meter, error) {
 	m := &meter{results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_admission_total",
-		Help: "Requests by what admission said."}, []string{"result"})}
+		Help: "Requests by what admission said."}, []string{"result"}),
+		shadow: prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_admission_shadow_refusals_total",
+			Help: "Refusals that limits in shadow have not made."})}
 	m.results.WithLabelValues(quota.Admitted.String())
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.results, queues{a}} {
+	for _, c := range []prometheus.Collector{m.results, m.shadow, queues{a}} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
@@ -35,12 +40,11 @@ var (
 	waitingDesc = prometheus.NewDesc("weir_admission_waiting", "Requests in the fair queue.", []string{"model"}, nil)
 	openDesc    = prometheus.NewDesc("weir_admission_open_reservations", "Reservations that have not ended.", nil, nil)
 	peersDesc   = prometheus.NewDesc("weir_admission_gateways", "Gateways that share rates, this one included; 0 without a store.", nil, nil)
-	shadowDesc  = prometheus.NewDesc("weir_admission_shadow_refusals", "Refusals that shadow limits have not made.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (queues) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{runningDesc, waitingDesc, openDesc, shadowDesc, peersDesc} {
+	for _, d := range []*prometheus.Desc{runningDesc, waitingDesc, openDesc, peersDesc} {
 		ch <- d
 	}
 }
@@ -61,12 +65,8 @@ func (q queues) Collect(ch chan<- prometheus.Metric) {
 		gauge(runningDesc, float64(running), model)
 		gauge(waitingDesc, float64(waiting), model)
 	}
-	open, shadow := 0, uint64(0)
-	q.a.book.All(func(_ string, a *quota.Account) {
-		open += a.Open()
-		shadow += a.WouldHave()
-	})
+	open := 0
+	q.a.book.All(func(_ string, a *quota.Account) { open += a.Open() })
 	gauge(openDesc, float64(open))
-	gauge(shadowDesc, float64(shadow))
 	gauge(peersDesc, float64(q.a.agent.peers.Load()))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/weirhq/weir/cloud/gateway"
 	"github.com/weirhq/weir/internal/testpg"
 	"github.com/weirhq/weir/tenants"
+	"github.com/weirhq/weir/tenants/lease"
 	"github.com/weirhq/weir/tenants/ledger"
 	"github.com/weirhq/weir/tenants/quota"
 	"github.com/weirhq/weir/tenants/store"
@@ -258,6 +259,18 @@ func TestUsageOfATenant(t *testing.T) {
 		s := p.Index().Snapshot()
 		return len(s.Limits) == 2 && slices.ContainsFunc(s.Classes, func(c tenants.Class) bool { return c.Name == "spare" })
 	})
+	rate := p.Index().Snapshot().Limits[1].ID
+	for _, n := range []int64{5, 7} { // of two gateways
+		if err := lease.NewStore(p.store.Pool()).CountShadow(t.Context(), map[string]int64{rate: n, "gone": 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var shown struct {
+		Refused int64 `json:"would_have_refused"`
+	}
+	if p.admin(t, "GET", "limits/"+rate, nil).into(t, &shown); shown.Refused != 12 {
+		t.Errorf("the admin API tells %d refusals: want 12", shown.Refused)
+	}
 	now := time.Now().UTC()
 	var recs []tenants.UsageRecord
 	for range 2500 {
@@ -282,6 +295,9 @@ func TestUsageOfATenant(t *testing.T) {
 	}
 	if m := u.Limits[0]; *m.Used != 2500 || *m.Remaining != 2500 || m.ResetAt == nil {
 		t.Errorf("month %+v", m)
+	}
+	if u.Limits[0].WouldHaveRefused != 0 || u.Limits[1].WouldHaveRefused != 12 {
+		t.Errorf("shadow refusals %+v", u.Limits)
 	}
 	if r := u.Limits[1]; r.Used != nil || r.Remaining == nil || *r.Remaining != 41 {
 		t.Errorf("rate %+v", r)

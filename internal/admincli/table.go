@@ -103,7 +103,7 @@ func nouns() []noun {
 			{name: "update", short: "change what a key may do", method: http.MethodPatch, path: "keys/{id}", arg: "ID", body: key},
 			rotate("keys"), act("revoke", "end a key for good", "keys"),
 		}},
-		{"quotas", "limits of tenants, keys and models", []string{"id", "tenant_id", "key_id", "model", "tier", "class", "kind", "window", "limit", "burst", "shadow", "set_by"}, []verb{
+		{"quotas", "limits of tenants, keys and models", []string{"id", "tenant_id", "key_id", "model", "tier", "class", "kind", "window", "limit", "burst", "shadow", "would_have_refused", "set_by"}, []verb{
 			listed("limits", ofTenant), get("limits"), remove("limits"),
 			{name: "create", short: "add a limit", method: http.MethodPost, path: "limits", body: []field{tenantID, {"key_id", "a key; * counts each apart", text},
 				{"model", "only this model", text}, {"tier", "edge or cloud", text}, {"class", "only this SLO class", text},

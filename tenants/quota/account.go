@@ -93,7 +93,7 @@ type state struct {
 	inUse     int64     // AtOnce
 	share     int64     // AtOnce: this gateway's part of Max
 	demand    int64     // asked for since the last Demands
-	wouldHave uint64    // Shadow: refusals not made
+	wouldHave int64     // Shadow: refusals not made since the last Shadowed
 }
 
 // NewAccount makes an account with full buckets and, where not leased, whole

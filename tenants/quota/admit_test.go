@@ -188,8 +188,13 @@ func TestShadowLimits(t *testing.T) {
 	}
 	st := a.Status(ask(0, 0), noon, nil)
 	// The sixth is counted too: the shadow limit would have refused it.
-	if st[0].WouldHave != 4 || st[0].Remaining != 0 || st[1].WouldHave != 0 {
-		t.Errorf("status %+v", st)
+	shadowed := map[string]int64{}
+	a.Shadowed(shadowed)
+	if shadowed["shadow"] != 4 || len(shadowed) != 1 || st[0].Remaining != 0 {
+		t.Errorf("shadowed %v, status %+v", shadowed, st)
+	}
+	if a.Shadowed(shadowed); shadowed["shadow"] != 4 {
+		t.Errorf("told twice: %v", shadowed)
 	}
 	if h, ok := Headline(st, Requests); !ok || h.Limit.ID != "real" {
 		t.Errorf("headline %+v, %v", h, ok)

@@ -383,3 +383,49 @@ func TestTheStoreHearsOnlyNews(t *testing.T) {
 		t.Errorf("%d messages of an idle budget, used %d, remaining %d", got, b.Used(), b.Remaining())
 	}
 }
+
+// TestALargeRefusalHoldsUpNobody: after a request that the budget cannot take,
+// a smaller one gets its block with one message.
+func TestALargeRefusalHoldsUpNobody(t *testing.T) {
+	for _, large := range []int64{60, 40} { // more than the budget; more than is left of it
+		b := Budget{Max: 50}
+		rule := DefaultBlocks(50)
+		other, n := newNode(t, "other", 1, 50, true), newNode(t, "g", 1, 50, true)
+		other.admit(20, noon)
+		other.report(&b, rule, noon, 0)
+		other.admit(20, noon)
+		n.admit(large, noon)
+		n.report(&b, rule, noon, 0)
+		if v := n.admit(large, noon); v.Reason != TooLarge && v.Reason != QuotaExhausted {
+			t.Errorf("%d: %+v", large, v)
+		}
+		if v := n.admit(10, noon); !v.OK() {
+			if v.Reason != LeaseWanted {
+				t.Fatalf("10 after %d: %+v", large, v)
+			}
+			n.report(&b, rule, noon, 0)
+			if v = n.admit(10, noon); !v.OK() {
+				t.Errorf("10 after %d, with news of the store: %+v", large, v)
+			}
+		}
+	}
+}
+
+// TestRemainingDoesNotDip: a block on its way back to the store remains.
+func TestRemainingDoesNotDip(t *testing.T) {
+	b := Budget{Max: 100}
+	n := newNode(t, "g", 1, 100, true)
+	n.admit(10, noon)
+	n.report(&b, DefaultBlocks(100), noon, 0)
+	n.admit(10, noon)
+	remaining := func(now time.Time) int64 { return n.account.Status(&Request{}, now, nil)[0].Remaining }
+	later := noon.Add(2 * time.Second)
+	n.report(&b, DefaultBlocks(100), later, 1) // the block is named as returned, the message lost
+	if got := remaining(later); got != 90 {
+		t.Errorf("%d remain while the block goes back, want 90", got)
+	}
+	n.report(&b, DefaultBlocks(100), later, 0)
+	if got := remaining(later); got != 90 {
+		t.Errorf("%d remain, want 90", got)
+	}
+}

@@ -92,14 +92,17 @@ func (a *Account) part(n int64) int64 {
 	return max(n/a.peers, 1)
 }
 
-// WouldHave returns how many refusals shadow limits have not made.
-func (a *Account) WouldHave() (n uint64) {
+// Shadowed adds to dst, by limit, the refusals that shadow limits have not made
+// since the last call.
+func (a *Account) Shadowed(dst map[string]int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, s := range a.states {
-		n += s.wouldHave
+	for k, s := range a.states {
+		if s.wouldHave > 0 {
+			dst[k.limit] += s.wouldHave
+			s.wouldHave = 0
+		}
 	}
-	return n
 }
 
 // ApplyShare sets this gateway's part of a limit. A raised rate starts from

@@ -10,8 +10,6 @@ type Status struct {
 	Used      int64  // budgets: settled in this period by this gateway; slots: in use
 	Reserved  int64  // budgets: by open requests
 	Reset     time.Duration
-	// WouldHave counts the refusals that a shadow limit did not make.
-	WouldHave uint64
 }
 
 // Status appends to dst what the request's limits stand at, in the order in
@@ -31,7 +29,7 @@ func (a *Account) Status(r *Request, now time.Time, dst []Status) []Status {
 }
 
 func (a *Account) status(s *state, c clock) Status {
-	st := Status{Limit: s.limit, Key: s.key, WouldHave: s.wouldHave}
+	st := Status{Limit: s.limit, Key: s.key}
 	switch s.limit.Window {
 	case AtOnce:
 		st.Remaining, st.Used = max(s.share-s.inUse, 0), s.inUse
@@ -44,8 +42,7 @@ func (a *Account) status(s *state, c clock) Status {
 		end := (p + 1).Start(s.limit.Window).UnixMicro()
 		st.Reset = time.Duration(end-c.us) * time.Microsecond
 		if w := a.wallet(s, p); w != nil {
-			// What nobody holds could be this gateway's for the asking.
-			st.Remaining = max(w.available()+w.remaining, 0)
+			st.Remaining = max(w.obtainable(), 0)
 			st.Used, st.Reserved = w.used, w.reserved
 		}
 	}

@@ -37,6 +37,12 @@ type counts struct{ used, reserved, returned int64 }
 // available is what may still be reserved.
 func (w *wallet) available() int64 { return w.granted - w.returned - w.used - w.reserved }
 
+// obtainable is what may be reserved if the store is asked: what nobody holds,
+// and what is on its way back to it, could be this gateway's.
+func (w *wallet) obtainable() int64 {
+	return w.available() + w.remaining + w.returned - w.acked.returned
+}
+
 // Waits of a budget that is refused for now.
 const (
 	leaseWaitMicros  = 50_000    // a lease was asked for: a round trip to the store
@@ -51,34 +57,24 @@ func (w *wallet) room(n, most, now, periodEnd int64, strict bool) (reason Reason
 	switch {
 	case n == 0:
 		return Admitted, 0
-	case !w.leased:
-		if w.available() >= n {
-			return Admitted, 0
-		}
-		return exhausted(n, most, now, periodEnd)
-	case now < w.expires && w.available() >= n:
+	case n > most:
+		return TooLarge, 0
+	case w.available() >= n && (!w.leased || now < w.expires):
 		return Admitted, 0
+	case !w.leased:
+		return QuotaExhausted, periodEnd - now
 	case (w.away || now >= w.expires) && w.answered != 0 && !strict && w.available()+w.remaining >= n:
 		// The store is away and the tenant prefers service: the remainder that
 		// was last known bounds the overrun of each gateway.
 		return Admitted, 0
 	}
-	w.short, w.shortAt = max(w.short, n-w.available()), now
 	denied := w.available()+w.remaining < n && now < w.answered+askAgainMicros && now < w.expires
 	switch {
-	case n > most:
-		return exhausted(n, most, now, periodEnd)
 	case !denied:
+		w.short, w.shortAt = max(w.short, n-w.available()), now
 		return LeaseWanted, leaseWaitMicros
 	case w.remaining+w.elsewhere+w.available() >= n:
 		return QuotaExhausted, min(returnWaitMicros, periodEnd-now)
-	}
-	return exhausted(n, most, now, periodEnd)
-}
-
-func exhausted(n, most, now, periodEnd int64) (Reason, int64) {
-	if n > most {
-		return TooLarge, 0
 	}
 	return QuotaExhausted, periodEnd - now
 }
@@ -109,7 +105,9 @@ func (w *wallet) apply(r LeaseReply, sent, now int64) {
 	w.away, w.acked, w.ttl = false, w.sent, r.TTL.Microseconds()
 	w.remaining, w.elsewhere, w.answered = r.Remaining, r.Elsewhere, now
 	w.expires = max(w.expires, sent+r.TTL.Microseconds())
-	if w.available() >= w.short {
+	// What cannot be met whole is not asked for again until somebody wants it:
+	// less might be met.
+	if w.available() >= w.short || r.Remaining < w.short {
 		w.short = 0
 	}
 }

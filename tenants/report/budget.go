@@ -2,7 +2,10 @@ package report
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/weirhq/weir/tenants"
 )
@@ -22,6 +25,8 @@ type LimitUse struct {
 	Used      *int64              `json:"used" doc:"settled in this period; null where it is not counted by period"`
 	Remaining *int64              `json:"remaining" doc:"never below 0"`
 	ResetAt   *time.Time          `json:"reset_at" doc:"when the period ends, or the rate's bucket is full"`
+	// WouldHaveRefused is over all gateways and keys.
+	WouldHaveRefused int64 `json:"would_have_refused" doc:"requests that the limit let pass because of shadow, since it was made"`
 }
 
 // Now sets what a gateway knows of a rate or of slots: its own share.
@@ -37,17 +42,21 @@ func (u *LimitUse) Now(remaining int64, reset time.Time) {
 // numbers. Edge tokens do not consume limits.
 func Limits(ctx context.Context, db DB, tenantID, keyID string, all []tenants.Limit, now time.Time) ([]LimitUse, error) {
 	out := []LimitUse{}
+	shadowed, err := shadowRefusals(ctx, db, tenantID)
+	if err != nil {
+		return nil, err
+	}
 	spent := map[tenants.LimitWindow][]Group{}
 	for _, l := range all {
 		if l.TenantID != tenantID || keyID != "" && l.KeyID != "" && l.KeyID != "*" && l.KeyID != keyID {
 			continue
 		}
-		u := LimitUse{ID: l.ID, KeyID: l.KeyID, Model: l.Model, Tier: l.Tier, Class: l.Class, Kind: l.Kind, Window: l.Window, Limit: l.Limit, Shadow: l.Shadow}
+		u := LimitUse{ID: l.ID, KeyID: l.KeyID, Model: l.Model, Tier: l.Tier, Class: l.Class, Kind: l.Kind, Window: l.Window, Limit: l.Limit, Shadow: l.Shadow,
+			WouldHaveRefused: shadowed[l.ID]}
 		from, to, ok := period(l.Window, now)
 		if ok && (l.KeyID != "*" || keyID != "") {
 			groups, known := spent[l.Window]
 			if !known {
-				var err error
 				sel := Selection{TenantID: tenantID, Tier: tenants.Cloud, From: from, To: to}
 				groups, err = Sum(ctx, db, sel, Grouping{By: []string{"key_id", "tier", "model", "class"}}, now)
 				if err != nil {
@@ -61,6 +70,22 @@ func Limits(ctx context.Context, db DB, tenantID, keyID string, all []tenants.Li
 			u.ResetAt = &to
 		}
 		out = append(out, u)
+	}
+	return out, nil
+}
+
+// shadowRefusals are those of a tenant's limits, by id.
+func shadowRefusals(ctx context.Context, db DB, tenantID string) (map[string]int64, error) {
+	out := map[string]int64{}
+	rows, err := db.Query(ctx, `select limit_id, refused from weir.shadow_refusals where tenant_id = $1`, tenantID)
+	if err != nil {
+		return nil, fmt.Errorf("read shadow refusals: %w", err)
+	}
+	var id string
+	var n int64
+	_, err = pgx.ForEachRow(rows, []any{&id, &n}, func() error { out[id] = n; return nil })
+	if err != nil {
+		return nil, fmt.Errorf("read shadow refusals: %w", err)
 	}
 	return out, nil
 }

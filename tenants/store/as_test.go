@@ -20,7 +20,7 @@ func admin(tenantID string) Actor {
 
 // scoped are the tables with rows of tenants, and the column that says whose.
 var scoped = map[string]string{
-	"tenants": "id", "api_keys": "tenant_id", "admin_tokens": "tenant_id", "devices": "tenant_id", "join_tokens": "tenant_id", "limits": "tenant_id",
+	"tenants": "id", "api_keys": "tenant_id", "admin_tokens": "tenant_id", "devices": "tenant_id", "join_tokens": "tenant_id", "limits": "tenant_id", "shadow_refusals": "tenant_id",
 	"policies": "tenant_id", "audit_log": "tenant_id", "usage_ledger": "tenant_id", "usage_minute": "tenant_id", "usage_hour": "tenant_id",
 }
 
@@ -94,6 +94,7 @@ func populate(t *testing.T, s *Store, id string) {
 	for _, sql := range []string{
 		`insert into weir.devices (id, tenant_id, key_sha256, cert_not_after) values (gen_random_uuid(), $1, decode(repeat('00', 32), 'hex'), now())`,
 		`insert into weir.audit_log (actor, action, tenant_id) values ('system', 'x', $1)`,
+		`insert into weir.shadow_refusals select id, tenant_id, 3 from weir.limits where tenant_id = $1`,
 		`insert into weir.usage_minute values (` + sums + `)`, `insert into weir.usage_hour values (` + sums + `)`,
 		`insert into weir.usage_ledger (day, attempt_id, tenant_id, device_id, operation_id, key_id, tier, model, class, outcome, usage_source, input_tokens,
 			cached_tokens, output_tokens, reasoning_tokens, price_version, cost_nanousd, started_at, ttft_us, total_us, error_code, reason, node, node_epoch)

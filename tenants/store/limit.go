@@ -36,6 +36,8 @@ type Limit struct {
 	Shadow    bool                `json:"shadow"`
 	SetBy     SetBy               `json:"set_by" enum:"platform,tenant"`
 	CreatedAt time.Time           `json:"created_at"`
+	// WouldHaveRefused is over all gateways, and of the cloud's requests only.
+	WouldHaveRefused int64 `json:"would_have_refused" doc:"requests that the limit let pass because of shadow, since it was made"`
 }
 
 // NewLimit is a limit to be created.
@@ -106,10 +108,11 @@ func (n NewLimit) check() error {
 	return nil
 }
 
-const limitColumns = `id, tenant_id::text, coalesce(key_id, ''), model, tier, class, kind, window_, limit_, burst, shadow, set_by, created_at`
+const limitColumns = `id, tenant_id::text, coalesce(key_id, ''), model, tier, class, kind, window_, limit_, burst, shadow, set_by, created_at,
+	coalesce((select refused from weir.shadow_refusals where limit_id = id), 0)`
 
 func scanLimitRow(r pgx.CollectableRow) (l Limit, err error) {
-	err = r.Scan(&l.ID, &l.TenantID, &l.KeyID, &l.Model, &l.Tier, &l.Class, &l.Kind, &l.Window, &l.Limit, &l.Burst, &l.Shadow, &l.SetBy, &l.CreatedAt)
+	err = r.Scan(&l.ID, &l.TenantID, &l.KeyID, &l.Model, &l.Tier, &l.Class, &l.Kind, &l.Window, &l.Limit, &l.Burst, &l.Shadow, &l.SetBy, &l.CreatedAt, &l.WouldHaveRefused)
 	utc(&l.CreatedAt)
 	return l, err
 }
