@@ -16,7 +16,7 @@ import (
 func TestParallelCallsAgainstABudget(t *testing.T) {
 	for _, gateways := range []int{1, 3} {
 		t.Run(map[int]string{1: "one gateway", 3: "three gateways"}[gateways], func(t *testing.T) {
-			f := newFleet(t, testpg.Start(t), gateways, fake.Options{MaxTokens: 4, ITL: time.Millisecond}, true, limit{kind: "requests", window: "day", max: 50})
+			f := newFleet(t, testpg.Start(t), gateways, fake.Options{MaxTokens: 4, ITL: time.Millisecond}, true, limit{kind: "requests", window: "month", max: 50})
 			got := f.parallel(200, "")
 			admitted := got[200]
 			if got[200]+got[429] != 200 || admitted > 50 || gateways == 1 && admitted != 50 {
@@ -51,7 +51,7 @@ func TestParallelCallsAgainstABudget(t *testing.T) {
 // gateways (requirements 3, 5): counters equal the ledger's sums.
 func TestTokensAndMoneyEqualTheLedger(t *testing.T) {
 	f := newFleet(t, testpg.Start(t), 3, fake.Options{MaxTokens: 24, ITL: 2 * time.Millisecond}, false,
-		limit{kind: "total_tokens", window: "month", max: 10_000_000}, limit{kind: "cost_nanousd", window: "day", max: 1 << 50},
+		limit{kind: "total_tokens", window: "month", max: 10_000_000}, limit{kind: "cost_nanousd", window: "month", max: 1 << 50},
 		limit{kind: "concurrent", window: "at_once", max: 1000})
 	var wg sync.WaitGroup
 	for i := range 150 {

@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/engine/fake"
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/testpg"
+	"github.com/weirhq/weir/internal/testproc"
 )
 
 // soak chooses the full counts.
@@ -91,7 +92,7 @@ func (l *load) missing(f *fleet) (n int) {
 // counters equal the ledger.
 func TestKillAtEveryStage(t *testing.T) {
 	f := newFleet(t, testpg.Start(t), 1, fake.Options{MaxTokens: 6, TTFT: 5 * time.Millisecond, ITL: 3 * time.Millisecond}, true,
-		limit{kind: "requests", window: "day", max: 1_000_000}, limit{kind: "total_tokens", window: "day", max: 1_000_000_000},
+		limit{kind: "requests", window: "month", max: 1_000_000}, limit{kind: "total_tokens", window: "month", max: 1_000_000_000},
 		limit{kind: "concurrent", window: "at_once", max: 64})
 	n := f.nodes[0]
 	rng := rand.New(rand.NewPCG(4, 9))
@@ -135,7 +136,7 @@ func TestKillAtEveryStage(t *testing.T) {
 func TestDatabaseAway(t *testing.T) {
 	server := testpg.NewServer(t)
 	f := newFleet(t, server.URL(), 2, fake.Options{MaxTokens: 4, ITL: 2 * time.Millisecond}, false,
-		limit{kind: "requests", window: "day", max: 1_000_000}, limit{kind: "requests", window: "minute", max: 1_000_000})
+		limit{kind: "requests", window: "month", max: 1_000_000}, limit{kind: "requests", window: "minute", max: 1_000_000})
 	var l load
 	ctx, cancel := context.WithCancel(t.Context())
 	clients := l.run(ctx, f, 8, "")
@@ -153,15 +154,19 @@ func TestDatabaseAway(t *testing.T) {
 			done = true
 		case <-time.After(200 * time.Millisecond):
 			for _, n := range f.nodes {
-				if s := n.status(); s != "degraded" {
-					t.Fatalf("status %s while the database is away", s)
-				}
+				eventually(t, "a gateway is degraded still", func() bool {
+					s := n.status()
+					if s == "ready" || s == "starting" {
+						t.Fatalf("status %s while the database is away", s)
+					}
+					return s == "degraded" // a late probe makes it "no instance"
+				})
 			}
 		}
 	}
 	during := l.count.Load() - began
 	for i, n := range f.nodes {
-		if grown := n.memory() - memory[i]; grown > 50<<10 {
+		if grown := n.memory() - memory[i]; grown > 50<<10 && !testproc.Race {
 			t.Errorf("gateway %d grew by %d KiB while the database was away", i, grown)
 		}
 	}
@@ -238,7 +243,7 @@ func (n *node) memory() int {
 // has at most one row (requirements 5, 13).
 func TestSlotsAfterAborts(t *testing.T) {
 	f := newFleet(t, testpg.Start(t), 1, fake.Options{MaxTokens: 50, ITL: time.Millisecond}, false,
-		limit{kind: "concurrent", window: "at_once", max: 40}, limit{kind: "output_tokens", window: "day", max: 1 << 40})
+		limit{kind: "concurrent", window: "at_once", max: 40}, limit{kind: "output_tokens", window: "month", max: 1 << 40})
 	n := f.nodes[0]
 	var wg sync.WaitGroup
 	for i := range 40 {
@@ -299,7 +304,7 @@ func TestRandomNamesMintNoSeries(t *testing.T) {
 // is refused.
 func TestStrictTenantWithoutDatabase(t *testing.T) {
 	server := testpg.NewServer(t)
-	f := newFleet(t, server.URL(), 1, fake.Options{MaxTokens: 2}, true, limit{kind: "requests", window: "day", max: 40})
+	f := newFleet(t, server.URL(), 1, fake.Options{MaxTokens: 2}, true, limit{kind: "requests", window: "month", max: 40})
 	if r := f.nodes[0].ask(t.Context(), ""); r.status != 200 {
 		t.Fatalf("%d %s", r.status, r.body)
 	}

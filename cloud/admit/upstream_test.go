@@ -43,7 +43,7 @@ func (l *liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // missing is counted, and an error's text is never billed (requirement 7).
 func TestUsageIsWhatUpstreamSays(t *testing.T) {
 	l := &liar{engine: fake.New(fake.Options{Model: "m", MaxTokens: 5})}
-	f := newFleetOn(t, testpg.Start(t), 1, l, false, limit{kind: "total_tokens", window: "day", max: 1_000_000})
+	f := newFleetOn(t, testpg.Start(t), 1, l, false, limit{kind: "total_tokens", window: "month", max: 1_000_000})
 	ask := func(status int) {
 		t.Helper()
 		if r := f.nodes[0].ask(t.Context(), ""); r.status != status {
@@ -81,7 +81,7 @@ func TestUsageIsWhatUpstreamSays(t *testing.T) {
 // TestSDKRetriesOnce: OpenAI's own client comes back when Retry-After says, and
 // its first retry is answered (requirement 12).
 func TestSDKRetriesOnce(t *testing.T) {
-	f := newFleet(t, testpg.Start(t), 1, fake.Options{MaxTokens: 1}, false, limit{kind: "requests", window: "minute", max: 60, burst: 1})
+	f := newFleet(t, testpg.Start(t), 1, fake.Options{MaxTokens: 1}, false, limit{kind: "requests", window: "minute", max: 20, burst: 1})
 	statuses := make(chan int, 20)
 	c := openai.NewClient(option.WithBaseURL("http://"+f.nodes[0].api+"/v1"), option.WithAPIKey(f.key), option.WithMaxRetries(1),
 		option.WithMiddleware(func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/edge/local"
 	"github.com/weirhq/weir/edge/upstream"
+	"github.com/weirhq/weir/internal/testproc"
 )
 
 // instant is a local model that has its answer already.
@@ -33,7 +34,7 @@ func instantModel(tokens int) *upstream.Worker {
 // A token of a stream costs no allocation on its whole way through the node,
 // once it is shown as it comes.
 func TestStreamsDoNotAllocatePerToken(t *testing.T) {
-	if raceDetector {
+	if testproc.Race {
 		t.Skip("the race detector allocates too")
 	}
 	allocs := func(tokens int) float64 {

@@ -36,6 +36,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type node struct {
 	t      testing.TB
 	url    string
+	server *httptest.Server // at url
 	cloud  *cloudtest.Cloud
 	worker *workertest.Worker
 	link   *uplink.Uplink
@@ -125,7 +126,7 @@ func startNode(t testing.TB, change func(*local.Options)) *node {
 		t.Fatal(err)
 	}
 	api := httptest.NewServer(srv.Handler())
-	n.url = api.URL
+	n.server, n.url = api, api.URL
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = n.link.Run(ctx) })

@@ -177,6 +177,7 @@ func TestWhatIsNeverShadowed(t *testing.T) {
 		t.Errorf("%+v", a.weir)
 	}
 	settled(t, log, 6)
+	n.server.Close() // and with it the handlers
 	if len(p.drawn) != 0 || len(p.escalated) != 0 || len(p.shadowed) != 0 {
 		t.Errorf("drawn %v, escalated %v, shadowed %v", p.drawn, p.escalated, p.shadowed)
 	}

@@ -39,7 +39,7 @@ func newRig(t *testing.T, most int64) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	return &rig{t, db, lease.NewStore(db), ledger.NewStore(db), quota.Limit{ID: "b", Kind: quota.Requests, Window: quota.Day, Max: most}}
+	return &rig{t, db, lease.NewStore(db), ledger.NewStore(db), quota.Limit{ID: "b", Kind: quota.Requests, Window: quota.Month, Max: most}}
 }
 
 func (r *rig) number(sql string) (n int64) {

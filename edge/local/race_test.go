@@ -1,6 +1,0 @@
-//go:build race
-
-package local_test
-
-// The race detector allocates on its own account.
-const raceDetector = true

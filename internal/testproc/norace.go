@@ -1,0 +1,6 @@
+//go:build !race
+
+package testproc
+
+// Race says that the race detector is on.
+const Race = false
