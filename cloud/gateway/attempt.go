@@ -20,8 +20,7 @@ import (
 // tries is what the attempts of a request have taught it.
 type tries struct {
 	n             int
-	open          []*attempt // begun and not settled
-	retries       int        // attempts that followed a failure
+	retries       int // attempts that followed a failure
 	began         time.Time
 	failedPrefill []route.Process
 	failedDecode  []route.Process
@@ -81,7 +80,6 @@ func (g *Gateway) complete(c *gin.Context) {
 	a.story = a.newStory()
 	a.tries.began = time.Now()
 	defer a.letGo()
-	defer a.abandon()
 	if a.ask.req.Stream {
 		a.stream = &stream{exchange: a.exchange}
 		defer a.stream.close()
