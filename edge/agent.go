@@ -114,14 +114,18 @@ func (a *agent) assemble(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
-	a.link.Uplink, err = uplink.New(uplink.Options{
-		BaseURL: a.id.CloudURL, TLS: tlsConfig, DisableUDP: a.cfg.UDP == "off", ProbeEvery: a.cfg.UDPProbe,
+	clouds := a.cfg.clouds()
+	if len(clouds) == 0 {
+		clouds = []string{a.id.CloudURL}
+	}
+	a.link.Group, err = uplink.NewGroup(clouds, uplink.Options{
+		TLS: tlsConfig, DisableUDP: a.cfg.UDP == "off", ProbeEvery: a.cfg.UDPProbe,
 		PingPath: roster.PathSnapshot, PingHeader: a.roster.Conditional, Log: a.log,
 	})
 	if err != nil {
 		return err
 	}
-	if a.report, err = report.New(report.Options{Cloud: a.link.Uplink, Dir: a.cfg.usageDir(), Log: a.log}); err != nil {
+	if a.report, err = report.New(report.Options{Cloud: a.link.Group, Dir: a.cfg.usageDir(), Log: a.log}); err != nil {
 		return err
 	}
 	cal, policy, err := decision(a.cfg)
@@ -261,10 +265,10 @@ func (a *agent) serve(ctx context.Context, listener net.Listener) error {
 	lower.run(a.worker.Run)
 	upper := newStage(ctx, fail)
 	upper.run(a.report.Run)
-	upper.run(func(ctx context.Context) error { return a.roster.Run(ctx, a.link.Uplink, a.cfg.SnapshotPoll) })
+	upper.run(func(ctx context.Context) error { return a.roster.Run(ctx, a.link.Group, a.cfg.SnapshotPoll) })
 	upper.run(a.past.learner.Run)
 	upper.run(func(ctx context.Context) error {
-		return a.past.learner.Exchange(ctx, learning.Peer{Cloud: a.link.Uplink, Tenant: a.id.TenantID, Key: a.id.SnapshotKey}, exchangeEvery)
+		return a.past.learner.Exchange(ctx, learning.Peer{Cloud: a.link.Group, Tenant: a.id.TenantID, Key: a.id.SnapshotKey}, exchangeEvery)
 	})
 	upper.run(func(ctx context.Context) error { return a.rules.Keep(ctx, a.cfg.controllersFile(), keepEvery) })
 	upper.run(func(ctx context.Context) error { return a.ahead.Keep(ctx, foreseeEvery) })

@@ -19,10 +19,11 @@ type Config struct {
 	OpsListen string `yaml:"ops_listen" default:"127.0.0.1:7427" usage:"address of /metrics, /livez, /readyz and pprof"`
 	DataDir   string `yaml:"data_dir" usage:"folder of the device's identity and state"`
 
-	CloudURL      string `yaml:"cloud_url" usage:"the cloud, https://host:port (default: the one joined)"`
-	JoinToken     string `yaml:"join_token" secret:"true"`
-	JoinTokenFile string `yaml:"join_token_file" usage:"file with the join token, needed once"`
-	UDP           string `yaml:"udp" default:"auto" usage:"auto: QUIC, HTTP/2 when UDP does not get through; off: HTTP/2 only"`
+	CloudURL      string   `yaml:"cloud_url" usage:"the cloud, https://host:port (default: the one joined)"`
+	CloudURLs     []string `yaml:"cloud_urls" usage:"several gateways of one cloud, instead of cloud_url: the first that works is used"`
+	JoinToken     string   `yaml:"join_token" secret:"true"`
+	JoinTokenFile string   `yaml:"join_token_file" usage:"file with the join token, needed once"`
+	UDP           string   `yaml:"udp" default:"auto" usage:"auto: QUIC, HTTP/2 when UDP does not get through; off: HTTP/2 only"`
 
 	Model         string   `yaml:"model" default:"hub-edge" usage:"local model: a bundled name or a GGUF file"`
 	ModelName     string   `yaml:"model_name" usage:"name of the local model in the API (default: of the file)"`
@@ -67,6 +68,8 @@ func (c *Config) Validate() error {
 	switch {
 	case c.AllowAnonymous && !loopback.Host(c.Listen):
 		return fmt.Errorf("allow_anonymous needs a loopback listener, listen is %q", c.Listen)
+	case c.CloudURL != "" && len(c.CloudURLs) > 0:
+		return errors.New("cloud_url and cloud_urls exclude one another")
 	case c.UDP != "auto" && c.UDP != "off":
 		return fmt.Errorf("udp %q: want auto or off", c.UDP)
 	case c.Threshold != -1 && (c.Threshold < 0 || c.Threshold > 1):
@@ -97,6 +100,14 @@ func (c *Config) Validate() error {
 		}
 	}
 	return nil
+}
+
+// clouds are the gateways, none where the one joined is meant.
+func (c *Config) clouds() []string {
+	if c.CloudURL != "" {
+		return []string{c.CloudURL}
+	}
+	return c.CloudURLs
 }
 
 // modelName is the local model's name in the API.

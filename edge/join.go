@@ -21,8 +21,8 @@ func (a *agent) join(ctx context.Context) (*identity.Identity, error) {
 	id, err := identity.Load(a.cfg.identityDir())
 	switch {
 	case err == nil:
-		if a.cfg.CloudURL != "" {
-			id.CloudURL = a.cfg.CloudURL // the cloud may have moved; its CA is still checked
+		if moved := a.cfg.clouds(); len(moved) > 0 {
+			id.CloudURL = moved[0] // the cloud may have moved; its CA is still checked
 		}
 		if left := time.Until(id.NotAfter); left < 14*24*time.Hour {
 			a.log.Warn("the device's certificate ends soon: join again with a new token", "not_after", id.NotAfter)
@@ -35,9 +35,9 @@ func (a *agent) join(ctx context.Context) (*identity.Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	wait := 250 * time.Millisecond
-	for {
-		id, err := identity.Join(ctx, a.cfg.identityDir(), a.cfg.CloudURL, token)
+	wait, clouds := 250*time.Millisecond, a.cfg.clouds()
+	for n := 0; ; n++ {
+		id, err := identity.Join(ctx, a.cfg.identityDir(), clouds[n%len(clouds)], token)
 		if err == nil {
 			a.log.Info("joined", "device", id.DeviceID, "tenant", id.TenantID, "cloud", id.CloudURL)
 			return id, nil
@@ -58,8 +58,8 @@ func (a *agent) join(ctx context.Context) (*identity.Identity, error) {
 // joinToken reads the token from the environment or its file. Its text is in
 // no error.
 func joinToken(cfg Config) (tenants.JoinToken, error) {
-	if cfg.CloudURL == "" {
-		return tenants.JoinToken{}, errors.New("this device has not joined: set cloud_url, and join_token_file or WEIR_EDGE_JOIN_TOKEN")
+	if len(cfg.clouds()) == 0 {
+		return tenants.JoinToken{}, errors.New("this device has not joined: set cloud_url or cloud_urls, and join_token_file or WEIR_EDGE_JOIN_TOKEN")
 	}
 	text := cfg.JoinToken
 	if text == "" && cfg.JoinTokenFile != "" {

@@ -12,14 +12,14 @@ import (
 // watchedLink is the uplink as requests use it: it knows whether one of them is
 // on its way, so that what can wait gives way to them.
 type watchedLink struct {
-	*uplink.Uplink
+	*uplink.Group
 	busy atomic.Int64
 }
 
 // Do implements local.Cloud.
 func (l *watchedLink) Do(ctx context.Context, r uplink.Request) (*uplink.Response, error) {
 	l.busy.Add(1)
-	resp, err := l.Uplink.Do(ctx, r)
+	resp, err := l.Group.Do(ctx, r)
 	if err != nil {
 		l.busy.Add(-1)
 		return nil, err

@@ -123,12 +123,18 @@ func (s *Server) startAsking(ctx context.Context, c *call, kind stream.Ask, why 
 	return a, nil
 }
 
-// fetch sends req and waits for what must have come.
+// errCut says that the connection broke before the answer's first event.
+var errCut = errors.New("the connection to the cloud broke")
+
+// fetch sends req and waits for what must have come. A gateway that dies before
+// that is asked no more: the same operation is sent once more in all, to another
+// one where there is one.
 func (s *Server) fetch(ctx context.Context, a *asking, r *cloudReply, req uplink.Request, streamed bool) error {
-	resp, err := s.opt.Cloud.Do(ctx, req)
-	if err == nil {
-		r.Response, a.via, a.sends = resp, resp.Via, resp.Attempts
-		err = r.begin(streamed)
+	err := s.send(ctx, a, r, req, streamed)
+	if errors.Is(err, errCut) && a.sends == 1 && ctx.Err() == nil {
+		_ = r.Body.Close()
+		err = s.send(ctx, a, r, req, streamed)
+		a.sends++
 	}
 	a.took = s.opt.Now().Sub(r.start)
 	if err == nil {
@@ -144,6 +150,16 @@ func (s *Server) fetch(ctx context.Context, a *asking, r *cloudReply, req uplink
 	r.guard.Stop()
 	r.span.End()
 	return err
+}
+
+// send sends req and reads what must have come of the answer.
+func (s *Server) send(ctx context.Context, a *asking, r *cloudReply, req uplink.Request, streamed bool) error {
+	resp, err := s.opt.Cloud.Do(ctx, req)
+	if err != nil {
+		return err
+	}
+	r.Response, a.via, a.sends = resp, resp.Via, resp.Attempts
+	return r.begin(streamed)
 }
 
 // wait returns what came of the request, and tells c what it took.
@@ -186,8 +202,11 @@ func (r *cloudReply) begin(stream bool) error {
 	}
 	r.events = sse.NewReader(r.Body)
 	first, err := r.events.Next()
-	if err != nil {
+	switch {
+	case errors.Is(err, io.EOF):
 		return fmt.Errorf("%w: %w", errCloudSilent, err)
+	case err != nil:
+		return fmt.Errorf("%w: %w: %w", errCloudSilent, errCut, err)
 	}
 	if e := errorEvent(first); e != nil {
 		return e
@@ -200,7 +219,7 @@ func (r *cloudReply) begin(stream bool) error {
 func (r *cloudReply) readWhole() error {
 	raw, err := io.ReadAll(io.LimitReader(&progress{r.Body, r.guard}, maxReply+1))
 	if err != nil {
-		return fmt.Errorf("%w: %w", errCloudSilent, err)
+		return fmt.Errorf("%w: %w: %w", errCloudSilent, errCut, err)
 	}
 	if len(raw) > maxReply {
 		return fmt.Errorf("%w: it is longer than %d bytes", errCloudSilent, maxReply)

@@ -33,18 +33,7 @@ type Response struct {
 // status is never repeated. ErrDown when no leg is up; while the state is still
 // unknown it waits for the first attempts to end.
 func (u *Uplink) Do(ctx context.Context, r Request) (*Response, error) {
-	resp, via, err := u.once(ctx, r)
-	if err == nil {
-		return &Response{Response: resp, Via: via, Attempts: 1}, nil
-	}
-	if ctx.Err() != nil || errors.Is(err, ErrDown) {
-		return nil, err
-	}
-	first := err
-	if resp, via, err = u.once(ctx, r); err != nil {
-		return nil, fmt.Errorf("%w (after a retry; first: %w)", err, first)
-	}
-	return &Response{Response: resp, Via: via, Attempts: 2}, nil
+	return (&Group{[]*Uplink{u}}).Do(ctx, r)
 }
 
 func (u *Uplink) once(ctx context.Context, r Request) (*http.Response, Via, error) {

@@ -84,6 +84,16 @@ func Start(t testing.TB) *Cloud {
 	return c
 }
 
+// Twin starts another gateway of the same cloud.
+func (c *Cloud) Twin(t testing.TB) *Cloud {
+	t.Helper()
+	twin := &Cloud{Authority: c.Authority, Signer: c.Signer, Key: c.Key, tokens: map[string]bool{}}
+	twin.SetSnapshot(t, twin.DefaultSnapshot(1))
+	twin.listen(t)
+	t.Cleanup(twin.Stop)
+	return twin
+}
+
 func (c *Cloud) listen(t testing.TB) {
 	t.Helper()
 	cert, err := c.Authority.Issue(pki.Spec{Peer: pki.Peer{Role: pki.RoleGateway, Name: "gw"}, Hosts: pki.LoopbackHosts()})
@@ -140,6 +150,13 @@ func (c *Cloud) Seen() []Seen {
 		}
 	}
 	return out
+}
+
+// Pinged reports whether a device has reached this gateway.
+func (c *Cloud) Pinged() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.seen) > 0
 }
 
 // Usage returns the rows reported so far.
