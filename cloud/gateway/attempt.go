@@ -20,7 +20,8 @@ import (
 // tries is what the attempts of a request have taught it.
 type tries struct {
 	n             int
-	retries       int // attempts that followed a failure
+	open          []*attempt // begun and not settled
+	retries       int        // attempts that followed a failure
 	began         time.Time
 	failedPrefill []route.Process
 	failedDecode  []route.Process
@@ -80,6 +81,7 @@ func (g *Gateway) complete(c *gin.Context) {
 	a.story = a.newStory()
 	a.tries.began = time.Now()
 	defer a.letGo()
+	defer a.abandon()
 	if a.ask.req.Stream {
 		a.stream = &stream{exchange: a.exchange}
 		defer a.stream.close()

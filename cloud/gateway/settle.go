@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -148,7 +149,16 @@ func (a *attempt) begin() *openai.Error {
 		e.Cause = err
 		return e
 	}
+	a.tries.open = append(a.tries.open, a)
 	return nil
+}
+
+// abandon settles what a panic has left open: its row must not wait for the
+// process's end.
+func (a *admitted) abandon() {
+	for len(a.tries.open) > 0 {
+		a.tries.open[0].settle(tenants.OutcomeUpstreamError, nil)
+	}
 }
 
 // conclude settles the attempt that ends the request, and the request's grant.
@@ -164,6 +174,7 @@ func (a *attempt) conclude(outcome tenants.Outcome, failure *openai.Error) {
 // settle writes the attempt's one ledger row.
 func (a *attempt) settle(outcome tenants.Outcome, failure *openai.Error) {
 	a.ended = true
+	a.tries.open = slices.DeleteFunc(a.tries.open, func(o *attempt) bool { return o == a })
 	r := a.row(outcome)
 	if failure != nil {
 		r.ErrorCode = errorCode(failure.Code)
