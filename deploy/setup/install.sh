@@ -39,6 +39,7 @@ debian() {
 	have npm || missing="$missing nodejs npm"
 	if [ "$what" = test ]; then
 		have git || missing="$missing git"
+		have tc || missing="$missing iproute2"
 	fi
 	[ -z "$missing" ] && return 0
 	say "installing$missing"

@@ -50,12 +50,12 @@ func TestNetworkCutsRealWorkers(t *testing.T) {
 	}
 	n := newNetwork(t)
 	f := emptyFleet(t, n)
-	f.workers(t, f.randomModel(t, 20e6), "p1", "p2", "d1", "d2")
+	f.workers(t, f.randomModel(t, 5e6), "p1", "p2", "d1", "d2")
 	f.gateways(t, false)
 	cuts := []cableCut{{"p1", both}, {"d1", both}, {"p1", towards}, {"p1", from}, {"d1", towards}, {"d1", from}}
 	for _, c := range cuts[:count(1, len(cuts))] {
 		t.Run(fmt.Sprint(c.victim, " ", c.dir), func(t *testing.T) {
-			f.judge(t, c.victim, "cut "+string(c.dir), f.cut(t, n, c.victim, c.dir, count(24, 60), 200), anyText)
+			f.judge(t, c.victim, "cut "+string(c.dir), f.cut(t, n, c.victim, c.dir, count(24, 60), count(100, 400)), anyText)
 		})
 	}
 }

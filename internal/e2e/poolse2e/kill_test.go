@@ -106,20 +106,20 @@ func TestVictims(t *testing.T) {
 func TestWholeAnswers(t *testing.T) {
 	f := newFleet(t, loopback{}, 25*time.Millisecond, false)
 	want := f.undisturbed(t)
-	for _, how := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+	for victim, how := range map[string]syscall.Signal{"d1": syscall.SIGTERM, "d2": syscall.SIGKILL} {
 		t.Run(how.String(), func(t *testing.T) {
 			answers := make([]answer, 16)
 			var wg sync.WaitGroup
 			for i := range answers {
 				wg.Go(func() { answers[i] = f.ask(t.Context(), gatewayOf(i), i%prompts, tokens, false) })
 			}
-			eventually(t, "d1 computes", func() bool { return f.runs("d1") > 0 })
-			p := f.all["d1"]
+			eventually(t, victim+" computes", func() bool { return f.runs(victim) > 0 })
+			p := f.all[victim]
 			p.signal(t, how)
 			<-p.child.Done()
 			wg.Wait()
 			p.start(t)
-			f.judge(t, "the answers'", how.String(), answers, want)
+			f.judge(t, victim+", not streamed,", how.String(), answers, want)
 			f.recovers(t, answers)
 		})
 	}
@@ -182,14 +182,19 @@ func (f *fleet) ledgerHas(t *testing.T, answers []answer) {
 	}
 }
 
+// mostKiB bounds what a stream costs the gateway in memory: many times what is
+// measured.
+const mostKiB = 400
+
 // TestManyStreams holds many streams on one gateway, with readers that do not
-// read among them, and tells what a stream costs in memory.
+// read among them, and tells what a stream costs in memory. Nothing is left.
 func TestManyStreams(t *testing.T) {
 	n, slow, length := count(200, 1000), count(5, 20), count(12, 30)
 	f := newFleet(t, loopback{}, 400*time.Millisecond, true)
 	before := rss(t, f.all["g1"])
+	var leave []func()
 	for range slow {
-		f.neverReads(t)
+		leave = append(leave, f.neverReads(t))
 	}
 	var wg sync.WaitGroup
 	var began atomic.Int64
@@ -212,10 +217,17 @@ func TestManyStreams(t *testing.T) {
 		}
 	}
 	t.Logf("%d streams: %.0f in flight when the last began; the gateway grew by %d KiB, %.1f KiB a stream", n, inFlight, during-before, float64(during-before)/float64(n))
+	if during-before > mostKiB*(n+slow) {
+		t.Errorf("the gateway grew by %d KiB: at most %d a stream are allowed", during-before, mostKiB)
+	}
+	for _, leaves := range leave {
+		leaves()
+	}
+	f.idle(t)
 }
 
-// neverReads opens a stream and reads nothing of it.
-func (f *fleet) neverReads(t *testing.T) {
+// neverReads opens a stream and reads nothing of it until its client leaves.
+func (f *fleet) neverReads(t *testing.T) (leave func()) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.all["g1"].url+"/v1/chat/completions",
 		strings.NewReader(fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"prompt"}],"max_tokens":4000,"stream":true}`, model)))
@@ -228,7 +240,9 @@ func (f *fleet) neverReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { resp.Body.Close() })
+	leave = func() { resp.Body.Close() }
+	t.Cleanup(leave)
+	return leave
 }
 
 // rss is a process's resident memory in KiB.
