@@ -30,14 +30,16 @@ func TestGainOnSplits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		worst := 0.0
 		for _, s := range res.Sets {
+			worst = max(worst, s.Policies["gain"].ECE)
 			if m := s.Policies["gain"]; m.ECE > .05 {
 				t.Errorf("%s: ECE %.3f", s.Name, m.ECE)
 			}
 		}
 		pooled := res.Sets[len(res.Sets)-1]
 		m := pooled.Policies["gain"]
-		t.Logf("%s: APGR %.4f, p1 %.4f, difference %.4f to %.4f", pooled.Name, m.APGR, pooled.Policies["p1"].APGR, m.DiffLow, m.DiffHigh)
+		t.Logf("%s: ECE at most %.3f; APGR %.4f, p1 %.4f, difference %.4f to %.4f", pooled.Name, worst, m.APGR, pooled.Policies["p1"].APGR, m.DiffLow, m.DiffHigh)
 		if !(m.DiffLow > 0) {
 			t.Errorf("%s: gain less p1 is %.4f to %.4f, want more than 0", pooled.Name, m.DiffLow, m.DiffHigh)
 		}
