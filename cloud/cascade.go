@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/bundled"
@@ -13,17 +14,27 @@ import (
 	"github.com/weirhq/weir/cloud/gateway"
 )
 
-// validate refuses entries that are neither a pool nor a cascade of two.
+// validate refuses entries that are neither a pool nor a cascade.
 func (m Model) validate() error {
 	switch {
-	case len(m.Cascade) == 0 && (m.Policy != nil || m.Calibration != ""):
-		return errors.New("policy and calibration belong to a cascade: name its two pools")
+	case len(m.Cascade) == 0 && (m.Policy != nil || m.Calibration != "" || m.Calibrations != nil || m.Quality != nil):
+		return errors.New("policy, calibrations and quality belong to a cascade: name its pools")
 	case len(m.Cascade) == 0:
 		return nil
 	case m.Pool != "":
 		return errors.New("pool and cascade both say who answers: keep one")
-	case len(m.Cascade) != 2 || m.Cascade[0] == m.Cascade[1]:
-		return errors.New("cascade: want two pools, the small one first")
+	case m.Calibration != "" && m.Calibrations[m.Cascade[0]] != "":
+		return fmt.Errorf("calibration and calibrations.%s are the same: keep one", m.Cascade[0])
+	}
+	for name := range m.Calibrations {
+		if !slices.Contains(m.Cascade[:len(m.Cascade)-1], name) {
+			return fmt.Errorf("calibrations.%s: the cascade judges no answers of such a pool", name)
+		}
+	}
+	for name := range m.Quality {
+		if !slices.Contains(m.Cascade, name) {
+			return fmt.Errorf("quality.%s: the cascade has no such pool", name)
+		}
 	}
 	_, err := m.entry()
 	return err
@@ -52,11 +63,17 @@ func (m Model) entry() (*cascading.Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
-	cal, err := m.calibration()
-	if err != nil {
-		return nil, fmt.Errorf("calibration: %w", err)
+	o := cascading.Options{Policy: set, Continues: m.Continues}
+	for i, pool := range m.Cascade {
+		t := cascading.Tier{Pool: pool, Quality: m.Quality[pool]}
+		if i < len(m.Cascade)-1 {
+			if t.Calibration, err = m.calibration(i); err != nil {
+				return nil, fmt.Errorf("calibration of %s: %w", pool, err)
+			}
+		}
+		o.Tiers = append(o.Tiers, t)
 	}
-	return cascading.New(cascading.Options{Pools: m.Cascade, Policy: set, Calibration: cal, Continues: m.Continues})
+	return cascading.New(o)
 }
 
 func (m Model) settings() (policy.Settings, error) {
@@ -70,11 +87,19 @@ func (m Model) settings() (policy.Settings, error) {
 	return policy.Parse(raw)
 }
 
-func (m Model) calibration() (cascade.Calibration, error) {
-	if m.Calibration == "" {
-		return bundled.HubEdge()
+// calibration is that of a tier's pool.
+func (m Model) calibration(tier int) (cascade.Calibration, error) {
+	path := m.Calibrations[m.Cascade[tier]]
+	if path == "" && tier == 0 {
+		path = m.Calibration
 	}
-	raw, err := os.ReadFile(m.Calibration)
+	switch {
+	case path == "" && tier == 0:
+		return bundled.HubEdge()
+	case path == "":
+		return cascade.Calibration{}, errors.New("it is missing: run 'weir cascade calibrate' and name its file under calibrations")
+	}
+	raw, err := os.ReadFile(path)
 	if err != nil {
 		return cascade.Calibration{}, err
 	}

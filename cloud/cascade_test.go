@@ -12,7 +12,7 @@ import (
 func cascadeConfig(m Model) Config {
 	return Config{Listen: "127.0.0.1:1", TLSListen: "127.0.0.1:2", OpsListen: "127.0.0.1:3", SecretsDir: "x", FirstByteTimeout: 1, StallTimeout: 1, AnswerTimeout: 1,
 		ProbeInterval: 1, MaxInflight: 1, MaxAttempts: 1,
-		Instances: []Instance{{Name: "s", URL: "http://127.0.0.1:4", Role: route.Mixed, Model: "small"}, {Name: "l", URL: "http://127.0.0.1:5", Role: route.Mixed, Model: "large"}},
+		Instances: []Instance{{Name: "s", URL: "http://127.0.0.1:4", Role: route.Mixed, Model: "small"}, {Name: "m", URL: "http://127.0.0.1:6", Role: route.Mixed, Model: "mid"}, {Name: "l", URL: "http://127.0.0.1:5", Role: route.Mixed, Model: "large"}},
 		Models:    map[string]Model{"auto": m}}
 }
 
@@ -23,7 +23,11 @@ func TestCascadeEntries(t *testing.T) {
 	if err := os.WriteFile(bad, []byte(`{"version":1}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pair := []string{"small", "large"}
+	good := filepath.Join(t.TempDir(), "good.json")
+	if err := os.WriteFile(good, []byte(`{"version":1,"model":"mid","fingerprint":"fp","label_kind":"truth","samples":9,"bias":0,"terms":[{"feature":"product","weight":1}],"edge_accuracy":0.8,"cloud_accuracy":0.95,"threshold":0.5,"quantiles":[0,0.1,0.2,0.3,0.4,0.5,0.55,0.6,0.65,0.7,0.75,0.8,0.82,0.84,0.86,0.88,0.9,0.92,0.94,0.96,1]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pair, three, worth := []string{"small", "large"}, []string{"small", "mid", "large"}, map[string]any{"value": map[string]any{"right_nano": 1000}}
 	for _, tt := range []struct {
 		m   Model
 		why string
@@ -31,8 +35,8 @@ func TestCascadeEntries(t *testing.T) {
 		{Model{Cascade: pair}, ""},
 		{Model{Cascade: pair, Policy: map[string]any{"name": "third", "rate": .3}}, ""},
 		{Model{Cascade: pair, Pool: "large"}, "keep one"},
-		{Model{Cascade: []string{"small"}}, "two pools"},
-		{Model{Cascade: []string{"small", "small"}}, "two pools"},
+		{Model{Cascade: []string{"small"}}, "two to 4 pools"},
+		{Model{Cascade: []string{"small", "small"}}, "names of their own"},
 		{Model{Cascade: []string{"tiny", "large"}}, `"tiny"`},
 		{Model{Cascade: pair, Policy: map[string]any{"rat": .3}}, "rat"},
 		{Model{Cascade: pair, Policy: map[string]any{"budget": map[string]any{"per_day_nano": 1000, "right_nano": 10}, "window": map[string]any{"tokens": 8}, "handoff": "append"}}, ""},
@@ -42,6 +46,17 @@ func TestCascadeEntries(t *testing.T) {
 		{Model{Cascade: pair, Policy: map[string]any{"sticky": true}}, "sticky has no effect"},
 		{Model{Cascade: pair, Policy: map[string]any{"privacy": "local-only"}}, "privacy has no effect"},
 		{Model{Cascade: pair, Calibration: bad}, "calibration"},
+		{Model{Cascade: pair, Calibrations: map[string]string{"small": bad}}, "calibration of small"},
+		{Model{Cascade: pair, Calibrations: map[string]string{"large": bad}}, "judges no answers"},
+		{Model{Cascade: pair, Calibration: bad, Calibrations: map[string]string{"small": bad}}, "keep one"},
+		{Model{Cascade: pair, Quality: map[string]float64{"small": .6, "large": .95}}, ""},
+		{Model{Cascade: pair, Quality: map[string]float64{"tiny": .6}}, "no such pool"},
+		{Model{Cascade: pair, Quality: map[string]float64{"small": 6}}, "want 0 to 1"},
+		{Model{Cascade: three, Policy: worth}, "calibration of mid"},
+		{Model{Cascade: three, Policy: worth, Calibrations: map[string]string{"mid": good}}, ""},
+		{Model{Cascade: three, Policy: map[string]any{"rate": .3}, Calibrations: map[string]string{"mid": good}}, "set value or budget"},
+		{Model{Cascade: three, Calibrations: map[string]string{"mid": good}}, "set value or budget"},
+		{Model{Cascade: []string{"small", "mid", "large", "s", "l"}, Policy: worth}, "two to 4 pools"},
 		{Model{Pool: "large", Policy: map[string]any{"rate": .3}}, "belong to a cascade"},
 	} {
 		c := cascadeConfig(tt.m)
@@ -57,7 +72,7 @@ func TestCascadeEntries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if g := models["auto"]; g.Pool != "large" || g.Named || g.Cascade == nil || g.Cascade.First() != "small" {
+		if g := models["auto"]; g.Pool != "large" || g.Named || g.Cascade == nil || g.Cascade.Pools()[0] != "small" {
 			t.Errorf("%+v gives %+v", tt.m, g)
 		}
 	}

@@ -62,13 +62,17 @@ type Instance struct {
 // Model is a name that applications may ask for.
 type Model struct {
 	Pool string `yaml:"pool"`
-	// Cascade names two pools, a small and a large one, instead: the small one's
-	// answer is kept where it is judged right. Policy holds the settings of
-	// package cascade/policy; Calibration is the file of the small pool's model,
-	// the bundled edge model's without one.
-	Cascade     []string       `yaml:"cascade"`
-	Policy      map[string]any `yaml:"policy"`
-	Calibration string         `yaml:"calibration"`
+	// Cascade names two to four pools, the small one first, instead: an answer is
+	// kept where it is judged right, else the next is asked. Policy holds the
+	// settings of package cascade/policy. Calibrations are the files of the pools'
+	// models by pool, all but the last; Calibration is the first one's, that of the
+	// bundled edge model without either. Quality is the share of requests that a
+	// pool is expected to answer rightly, by pool.
+	Cascade      []string           `yaml:"cascade"`
+	Policy       map[string]any     `yaml:"policy"`
+	Calibration  string             `yaml:"calibration"`
+	Calibrations map[string]string  `yaml:"calibrations"`
+	Quality      map[string]float64 `yaml:"quality"`
 	// Continues declares that the pool's servers go on with a begun answer: a
 	// last assistant message with continue_final_message.
 	Continues bool `yaml:"continues"`

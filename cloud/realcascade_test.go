@@ -16,6 +16,7 @@ import (
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/proc"
 	"github.com/weirhq/weir/internal/testproc"
+	"github.com/weirhq/weir/tenants"
 )
 
 // startWorker runs a real worker with a bundled model in its own process.
@@ -51,21 +52,7 @@ func startWorker(t *testing.T, lib, model string) (url string) {
 // The edge's model as the cloud's small pool, the cloud's as its large one: real
 // workers behind a real gateway answer as an edge node with its cloud does.
 func TestCascadeOfRealModels(t *testing.T) {
-	lib, err := llama.FindLibrary("", os.Getenv)
-	if err != nil {
-		if lib, err = filepath.Abs("../lib"); err == nil {
-			_, err = os.Stat(filepath.Join(lib, "libllama.so"))
-		}
-	}
-	if err != nil {
-		t.Skip("no inference library: run 'make engine'")
-	}
-	small, large := startWorker(t, lib, "hub-edge"), startWorker(t, lib, "hub-cloud")
-	r := startCloud(t, http.NotFoundHandler(), func(c *Config) {
-		c.Instances = []Instance{{Name: "s", URL: small, Role: "mixed", Model: "hub-edge"}, {Name: "l", URL: large, Role: "mixed", Model: "hub-cloud"}}
-		c.Models = map[string]Model{"auto": {Cascade: []string{"hub-edge", "hub-cloud"}}, "hub-cloud": {Pool: "hub-cloud"}}
-		c.FirstByteTimeout, c.StallTimeout, c.AnswerTimeout = time.Minute, time.Minute, time.Minute
-	})
+	r := realCascade(t)
 	examples, err := models.Calibration()
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +65,7 @@ func TestCascadeOfRealModels(t *testing.T) {
 	right, by := 0, map[string]int{}
 	for i := range n {
 		e := examples[i*len(examples)/n]
-		text, w := r.askReal(t, e.Prompt, i%2 == 1)
+		text, w, _ := r.askReal(t, "auto", e.Prompt, i%2 == 1)
 		if w.Tier != cascade.TierCloud || w.Confidence == nil || (w.Model == "hub-edge") != (w.Reason == cascade.ReasonConfident) {
 			t.Errorf("%q: %+v", e.Prompt, w)
 		}
@@ -108,11 +95,69 @@ func TestCascadeOfRealModels(t *testing.T) {
 	}
 }
 
-// askReal asks auto and returns the text and the weir object.
-func (r *cloudRig) askReal(t *testing.T, prompt string, stream bool) (text string, w contract.Result) {
+// realCascade runs a gateway over real workers of both bundled models. The model
+// "early" judges its answers after a few tokens.
+func realCascade(t *testing.T) *cloudRig {
+	t.Helper()
+	lib, err := llama.FindLibrary("", os.Getenv)
+	if err != nil {
+		if lib, err = filepath.Abs("../lib"); err == nil {
+			_, err = os.Stat(filepath.Join(lib, "libllama.so"))
+		}
+	}
+	if err != nil {
+		t.Skip("no inference library: run 'make engine'")
+	}
+	small, large := startWorker(t, lib, "hub-edge"), startWorker(t, lib, "hub-cloud")
+	return startCloud(t, http.NotFoundHandler(), func(c *Config) {
+		c.Instances = []Instance{{Name: "s", URL: small, Role: "mixed", Model: "hub-edge"}, {Name: "l", URL: large, Role: "mixed", Model: "hub-cloud"}}
+		c.Models = map[string]Model{"auto": {Cascade: []string{"hub-edge", "hub-cloud"}}, "hub-cloud": {Pool: "hub-cloud"},
+			"early": {Cascade: []string{"hub-edge", "hub-cloud"}, Policy: map[string]any{"window": map[string]any{"tokens": earlyTokens, "wait_ms": 0}}}}
+		c.FirstByteTimeout, c.StallTimeout, c.AnswerTimeout = time.Minute, time.Minute, time.Minute
+	})
+}
+
+const earlyTokens = 6
+
+// Streams of real models: one that is kept flows from its window on, one that is
+// doubted there is never seen and costs no more than its window.
+func TestRealCascadeStreams(t *testing.T) {
+	r := realCascade(t)
+	examples, err := models.Calibration()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
+	kept, doubted := 0, 0
+	for i := 0; i < 200 && (kept == 0 || doubted == 0); i++ {
+		text, w, head := r.askReal(t, "early", examples[i*len(examples)/200].Prompt, true)
+		rows := r.plane.ledger()
+		small := rows[len(rows)-1]
+		switch {
+		case w.Model == "hub-edge" && w.Reason == cascade.ReasonConfident && head.Get(contract.HeaderReason) == "": // begun before it was whole
+			kept++
+		case w.Model == "hub-cloud":
+			if small = rows[len(rows)-2]; small.UsageSource == tenants.UsageCounted { // ended before it could count itself
+				doubted++
+				if small.Outcome != tenants.OutcomeEscalated || small.OutputTokens > earlyTokens || text == "" {
+					t.Errorf("%q, row %+v", text, small)
+				}
+			}
+		}
+		if small.Model != "hub-edge" || w.Tier != cascade.TierCloud {
+			t.Errorf("%+v, row %+v", w, small)
+		}
+	}
+	if kept == 0 || doubted == 0 {
+		t.Errorf("%d streams were kept at their window, %d doubted there", kept, doubted)
+	}
+}
+
+// askReal asks a model and returns the text, the weir object and the head.
+func (r *cloudRig) askReal(t *testing.T, model, prompt string, stream bool) (text string, w contract.Result, head http.Header) {
 	t.Helper()
 	resp, body := send(t, http.DefaultTransport, "http://"+r.servers.socks.plain.Addr().String()+"/v1/chat/completions", r.key,
-		fmt.Sprintf(`{"model":"auto","temperature":0,"stream":%v,"messages":[{"role":"user","content":%q}]}`, stream, prompt))
+		fmt.Sprintf(`{"model":%q,"temperature":0,"stream":%v,"messages":[{"role":"user","content":%q}]}`, model, stream, prompt))
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
@@ -142,5 +187,5 @@ func (r *cloudRig) askReal(t *testing.T, prompt string, stream bool) (text strin
 			w = *a.Weir
 		}
 	}
-	return text, w
+	return text, w, resp.Header
 }

@@ -15,7 +15,8 @@ const Most = 4
 // that are not finite.
 var ErrTiers = errors.New("tiers cannot be searched")
 
-// Tier is what is expected of a model on a request: its quality is Gaussian.
+// Tier is what is expected of a model on a request: its quality is Gaussian, cut
+// at 0 and 1.
 type Tier struct {
 	Mean, SD float64 // quality, 0 to 1
 	Cost     float64 // in the unit that lambda prices
@@ -27,7 +28,8 @@ type Tier struct {
 // It maximises, over every set of tiers still to run, the expected best quality
 // less lambda times the cost, and starts with the set's cheapest member; the
 // caller re-estimates after each answer and asks again. Source: cascade
-// routing, Dekoninck et al. 2025; the expected maximum by Clark 1961.
+// routing, Dekoninck et al. 2025. The expected maximum is an integral, because
+// with a Gaussian that may exceed 1 there is always something left to gain.
 func Next(tiers []Tier, lambda float64) (int, error) {
 	if len(tiers) == 0 || len(tiers) > Most {
 		return -1, ErrTiers
@@ -43,12 +45,13 @@ func Next(tiers []Tier, lambda float64) (int, error) {
 			open |= 1 << i
 		}
 	}
+	qualities := distributions(tiers)
 	best, bestSet := math.Inf(-1), 0
 	if ran {
-		best = value(tiers, 0, lambda)
+		best = value(tiers, &qualities, 0, lambda)
 	}
 	for set := open; set > 0; set = (set - 1) & open {
-		if v := value(tiers, set, lambda); v > best+1e-12 {
+		if v := value(tiers, &qualities, set, lambda); v > best+1e-12 {
 			best, bestSet = v, set
 		}
 	}
@@ -63,10 +66,33 @@ func Next(tiers []Tier, lambda float64) (int, error) {
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// value is the expected best quality of what ran and of the set, less its cost.
-func value(tiers []Tier, set int, lambda float64) float64 {
-	mean, variance, cost, first := 0.0, 0.0, 0.0, true
+// cells are the steps in which the qualities from 0 to 1 are integrated over.
+const cells = 64
+
+// distributions are the shares of each tier's quality below the middles of the
+// cells.
+func distributions(tiers []Tier) (q [Most][cells]float64) {
 	for i, t := range tiers {
+		for j := range q[i] {
+			if !t.certain() {
+				x := (float64(j) + .5) / cells
+				q[i][j] = math.Erfc((t.Mean-x)/t.SD/math.Sqrt2) / 2
+			}
+		}
+	}
+	return q
+}
+
+func (t *Tier) certain() bool { return t.SD < 1e-6 }
+
+// value is the expected best quality of what ran and of the set, less its cost:
+// the best of the certain ones, and what the others may bring above that.
+func value(tiers []Tier, q *[Most][cells]float64, set int, lambda float64) float64 {
+	cost, sure := 0.0, 0.0
+	var open [Most]int
+	n := 0
+	for i := range tiers {
+		t := &tiers[i]
 		in := set&(1<<i) != 0
 		if !t.Ran && !in {
 			continue
@@ -74,26 +100,23 @@ func value(tiers []Tier, set int, lambda float64) float64 {
 		if in {
 			cost += t.Cost
 		}
-		if first {
-			mean, variance, first = t.Mean, t.SD*t.SD, false
-			continue
+		if t.certain() {
+			sure = math.Max(sure, math.Min(1, t.Mean))
+		} else {
+			open[n], n = i, n+1
 		}
-		mean, variance = clark(mean, variance, t.Mean, t.SD*t.SD)
 	}
-	return mean - lambda*cost
-}
-
-// clark returns mean and variance of the maximum of two independent Gaussians,
-// matched to a Gaussian again.
-func clark(m1, v1, m2, v2 float64) (mean, variance float64) {
-	a := math.Sqrt(v1 + v2)
-	if a < 1e-12 {
-		return math.Max(m1, m2), math.Min(v1, v2)
+	above := 0.0
+	for j := cells - 1; j >= 0 && n > 0; j-- {
+		below := 1.0
+		for _, i := range open[:n] {
+			below *= q[i][j]
+		}
+		from, to := float64(j)/cells, float64(j+1)/cells
+		if to <= sure {
+			break
+		}
+		above += (to - math.Max(from, sure)) * (1 - below)
 	}
-	x := (m1 - m2) / a
-	density := math.Exp(-x*x/2) / math.Sqrt(2*math.Pi)
-	share := math.Erfc(-x/math.Sqrt2) / 2
-	mean = m1*share + m2*(1-share) + a*density
-	second := (m1*m1+v1)*share + (m2*m2+v2)*(1-share) + (m1+m2)*a*density
-	return mean, math.Max(0, second-mean*mean)
+	return sure + above - lambda*cost
 }

@@ -42,20 +42,33 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// Clark's moments agree with sampling.
-func TestClark(t *testing.T) {
+// The expected best agrees with sampling, and an answer that is right for sure
+// leaves nothing to gain.
+func TestExpectedBest(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	mean, variance := clark(.5, .04, .7, .01)
-	sum, square := 0.0, 0.0
+	list := []Tier{{Mean: .5, SD: .2}, {Mean: .8, SD: .3}, {Mean: .6}}
+	q := distributions(list)
+	sum := 0.0
 	const n = 200_000
 	for range n {
-		x := math.Max(.5+.2*rng.NormFloat64(), .7+.1*rng.NormFloat64())
-		sum += x
-		square += x * x
+		x := math.Max(.5+.2*rng.NormFloat64(), .8+.3*rng.NormFloat64())
+		sum += math.Min(1, math.Max(.6, x))
 	}
-	m := sum / n
-	if math.Abs(mean-m) > .002 || math.Abs(variance-(square/n-m*m)) > .001 {
-		t.Errorf("clark gives %v %v, samples %v %v", mean, variance, m, square/n-m*m)
+	if got := value(list, &q, 7, 0); math.Abs(got-sum/n) > .002 {
+		t.Errorf("expected best %v, samples %v", got, sum/n)
+	}
+	if next, err := Next([]Tier{{Mean: .999, Ran: true}, {Mean: .8, SD: .3, Cost: .001}}, 1); err != nil || next != -1 {
+		t.Errorf("tier %d after an answer that is right, %v", next, err)
+	}
+}
+
+func BenchmarkNext(b *testing.B) {
+	list := []Tier{{Mean: .4, Ran: true}, {Mean: .7, SD: .2, Cost: .01}, {Mean: .8, SD: .2, Cost: .03}, {Mean: .95, Cost: .1}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Next(list, 1); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 
@@ -66,9 +79,9 @@ func TestMaximumGrows(t *testing.T) {
 		for i := range tiers {
 			tiers[i] = Tier{Mean: rapid.Float64Range(0, 1).Draw(t, "mean"), SD: rapid.Float64Range(0, .5).Draw(t, "sd")}
 		}
-		last := math.Inf(-1)
+		q, last := distributions(tiers), math.Inf(-1)
 		for i := range tiers {
-			v := value(tiers, 1<<(i+1)-1, 0)
+			v := value(tiers, &q, 1<<(i+1)-1, 0)
 			if v < last-1e-9 {
 				t.Fatalf("with tier %d the value falls from %v to %v", i, last, v)
 			}

@@ -325,7 +325,7 @@ func TestDraftIsReserved(t *testing.T) {
 	})
 	w := r.work("a", "")
 	alone := r.newGrant(r.current(time.Now()), &w, time.Now())
-	w.Draft = "small"
+	w.Drafts = []string{"small"}
 	both := r.newGrant(r.current(time.Now()), &w, time.Now())
 	one, two := alone.request.Amount, both.request.Amount
 	if two.Input != 2*one.Input || two.Output != 2*one.Output || two.Requests != 1 || two.Cost != one.Cost+one.Cost/10 {

@@ -52,7 +52,7 @@ const (
 
 func (a *Admitter) newGrant(r *rules, w *gateway.Work, now time.Time) *grant {
 	g := &grant{a: a, account: a.book.Account(w.Identity.TenantID), strict: w.Identity.Tenant != nil && w.Identity.Tenant.Strict,
-		promptBytes: int64(w.PromptBytes), learner: a.learner(w.Pool), drafts: w.Draft != ""}
+		promptBytes: int64(w.PromptBytes), learner: a.learner(w.Pool), drafts: len(w.Drafts) > 0}
 	g.price, _ = r.prices.At(tenants.Cloud, w.Pool, now)
 	g.bound, g.likely = a.estimate(w, w.Pool, g.price)
 	for _, amount := range []*quota.Amount{&g.bound, &g.likely} {
@@ -61,9 +61,13 @@ func (a *Admitter) newGrant(r *rules, w *gateway.Work, now time.Time) *grant {
 			amount.Escalations = 1
 		}
 	}
-	if g.drafts {
-		small, _ := r.prices.At(tenants.Cloud, w.Draft, now)
-		g.draft, g.likelyDraft = a.estimate(w, w.Draft, small)
+	for i, pool := range w.Drafts {
+		price, _ := r.prices.At(tenants.Cloud, pool, now)
+		bound, likely := a.estimate(w, pool, price)
+		g.draft = plus(g.draft, bound)
+		if i == 0 { // most often no more than one is asked
+			g.likelyDraft = likely
+		}
 	}
 	g.request = quota.Request{Key: w.Identity.KeyID, Model: w.Pool, Tier: string(tenants.Cloud), Class: w.Class,
 		Amount: plus(g.bound, g.draft), Likely: plus(g.likely, g.likelyDraft), Deadline: now.Add(maxLife)}

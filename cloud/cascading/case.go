@@ -6,27 +6,40 @@ import (
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/policy"
+	"github.com/weirhq/weir/cascade/tiers"
 )
 
 // Ask is what a judgement looks at beside the answer.
 type Ask struct {
 	Now         time.Time
-	Fingerprint string        // of the instance that answers, as package pool tells it
-	Remaining   time.Duration // until the deadline; 0 without one, negative once it has passed
-	LargeNano   int64         // bound of what asking the large pool costs
+	Fingerprint string            // of the instance that answers, as package pool tells it
+	Remaining   time.Duration     // until the deadline; 0 without one, negative once it has passed
+	Nano        [tiers.Most]int64 // bounds of what asking each tier costs, nano-dollars
 }
 
 // Case is one request before the entry's policy. One goroutine owns it, and
 // ends it with Settle.
 type Case struct {
 	e        *Entry
+	next     int             // the tier to ask after an escalation
 	verdict  cascade.Verdict // the one that counts
+	ran      [tiers.Most]run
 	reserved int64
-	spent    int64
+}
+
+// run is what is known of a tier's answer.
+type run struct {
+	ran, known bool
+	p          float64 // that it is right
+	paid       int64
 }
 
 // Open begins a request.
 func (e *Entry) Open() *Case { return &Case{e: e} }
+
+// Next is the tier that an escalation asks. One that has answered already is
+// the better of those that did: its answer is to stand.
+func (c *Case) Next() int { return c.next }
 
 // Policy is the name of the policy that judges.
 func (c *Case) Policy() string {
@@ -35,47 +48,87 @@ func (c *Case) Policy() string {
 	return c.e.ctl.Policy(policy.Costs{}).Name
 }
 
-// judge is the policy's verdict on an answer that is right with probability pe,
-// unless that is not known; failed says that it is no answer at all.
-func (c *Case) judge(pe float64, known, failed bool, ask *Ask) cascade.Verdict {
+// judge is the policy's verdict on a tier's answer that is right with
+// probability pe, unless that is not known; failed says that it is no answer at
+// all, unseen that nothing of it was shown.
+func (c *Case) judge(tier int, pe float64, known, failed, unseen bool, ask *Ask) cascade.Verdict {
 	e := c.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	cost := ask.LargeNano
-	if e.mean > 0 {
-		cost = min(cost, int64(e.mean))
+	if failed {
+		pe = 0
 	}
-	p := e.ctl.Policy(policy.Costs{CloudNano: cost})
+	c.ran[tier].ran, c.ran[tier].known, c.ran[tier].p = true, known || failed, pe
+	var p cascade.Policy
+	if len(e.pools) == 2 {
+		c.next, p = 1, e.ctl.Policy(policy.Costs{CloudNano: e.cost(1, ask)})
+	} else {
+		if p = c.weigh(tier, known, failed, ask); p.Rule == cascade.RuleAlwaysEdge && unseen && c.next != tier {
+			return cascade.Verdict{Escalate: true, Wanted: true, Reason: cascade.ReasonLowConfidence, Confidence: pe, Known: known}
+		}
+	}
 	req := cascade.Request{Remaining: ask.Remaining}
-	node := cascade.Node{EdgeReady: true, Link: cascade.LinkUp, CloudCost: ask.LargeNano}
+	node := cascade.Node{EdgeReady: true, Link: cascade.LinkUp, CloudCost: ask.Nano[c.next]}
 	node.Budget, node.Budgeted = e.left(ask.Now)
 	return cascade.Judge(&req, pe, known, failed, &p, &node)
 }
 
+// weigh is the policy for an answer of three and more tiers, and sets the tier
+// that comes next; where none is worth its price that is the best that ran.
+func (c *Case) weigh(tier int, known, failed bool, ask *Ask) cascade.Policy {
+	p := c.e.ctl.Policy(policy.Costs{})
+	c.next = c.route(ask)
+	switch {
+	case c.next >= 0 && known:
+		p.Rule, p.Theta = cascade.RuleAlwaysCloud, c.e.theta(c.next, ask)
+	case c.next >= 0:
+	case known && !failed:
+		p.Rule, c.next = cascade.RuleAlwaysEdge, tier
+		for i := range c.ran {
+			if r := &c.ran[i]; r.ran && r.known && r.p > c.ran[c.next].p {
+				c.next = i
+			}
+		}
+	default: // nothing is known of the answer: the next larger one is
+		c.next = tier + 1
+	}
+	return p
+}
+
 // calibration is that of the model that answered, nil for another: nothing is
 // known of its answers.
-func (c *Case) calibration(ask *Ask) *cascade.Calibration {
-	if cal := &c.e.o.Calibration; strings.HasPrefix(ask.Fingerprint, cal.Fingerprint+":") {
+func (c *Case) calibration(tier int, ask *Ask) *cascade.Calibration {
+	if cal := &c.e.o.Tiers[tier].Calibration; strings.HasPrefix(ask.Fingerprint, cal.Fingerprint+":") {
 		return cal
 	}
 	return nil
 }
 
-// reserve promises the request what asking the large pool may cost. It reports
+// reserve promises the request what asking the next tier may cost. It reports
 // false where the budget does not hold that any more.
 func (c *Case) reserve(ask *Ask) bool {
+	if c.ran[c.next].ran {
+		return true
+	}
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
-	if left, ok := c.e.left(ask.Now); ok && (left <= 0 || ask.LargeNano > left) {
+	nano := ask.Nano[c.next]
+	if left, ok := c.e.left(ask.Now); ok && (left <= 0 || nano > left) {
 		return false
 	}
-	c.reserved += ask.LargeNano
-	c.e.reserved += ask.LargeNano
+	c.reserved += nano
+	c.e.reserved += nano
 	return true
 }
 
-// Paid notes what an attempt at the large pool has cost, nano-dollars.
-func (c *Case) Paid(nano int64) { c.spent += nano }
+// Paid notes what an attempt at a pool has cost, nano-dollars.
+func (c *Case) Paid(pool string, nano int64) {
+	for i, name := range c.e.pools {
+		if name == pool {
+			c.ran[i].paid += nano
+		}
+	}
+}
 
 // Settle tells the controller how the request ended. Answers that could not be
 // judged do not move a threshold: it has no hold on them.
@@ -84,13 +137,23 @@ func (c *Case) Settle(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.reserved -= c.reserved
-	if n := float64(c.spent); n > 0 {
-		if e.mean == 0 {
-			e.mean = n
+	spent := int64(0)
+	for i := range e.pools {
+		r := &c.ran[i]
+		if r.ran && r.known {
+			e.expects[i].observe(r.p)
 		}
-		e.mean += (n - e.mean) / 32
+		if i > 0 {
+			spent += r.paid
+		}
+		if n := float64(r.paid); n > 0 {
+			if e.mean[i] == 0 {
+				e.mean[i] = n
+			}
+			e.mean[i] += (n - e.mean[i]) / 32
+		}
 	}
 	if _, money := e.ctl.BudgetLeft(now); money || c.verdict.Known {
-		e.ctl.Observe(policy.Decided{Verdict: c.verdict, SpentNano: c.spent}, now)
+		e.ctl.Observe(policy.Decided{Verdict: c.verdict, SpentNano: spent}, now)
 	}
 }

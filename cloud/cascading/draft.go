@@ -11,10 +11,11 @@ import (
 	"github.com/weirhq/weir/internal/jsonscan"
 )
 
-// Draft is an answer of the small pool while it is made: stream.Machine decides
+// Draft is an answer of a tier while it is made: stream.Machine decides
 // what the client sees of it. What a method returns the caller carries out.
 type Draft struct {
 	c      *Case
+	tier   int
 	m      *stream.Machine
 	window *stream.Window
 	acc    cascade.Accumulator
@@ -30,10 +31,10 @@ type Form struct {
 	MaxTokens int // 0 is unknown
 }
 
-// Draft begins an answer. Without a calibration for beginnings it is held back
+// Draft begins an answer of a tier. Without a calibration for beginnings it is held back
 // until it is whole.
-func (c *Case) Draft(f Form) *Draft {
-	set, cal := &c.e.o.Policy, &c.e.o.Calibration
+func (c *Case) Draft(tier int, f Form) *Draft {
+	set, cal := &c.e.o.Policy, &c.e.o.Tiers[tier].Calibration
 	o := stream.WindowOptions{Whole: true}
 	if p := cal.Prefix; p != nil {
 		o = stream.WindowOptions{Tokens: p.Tokens, Wait: p.Wait(), Mean: p.PhiMean, SD: p.PhiSD}
@@ -42,7 +43,7 @@ func (c *Case) Draft(f Form) *Draft {
 		}
 		o = o.ForRequest(f.Stream, f.MaxTokens)
 	}
-	d := &Draft{c: c, window: stream.NewWindow(o),
+	d := &Draft{c: c, tier: tier, window: stream.NewWindow(o),
 		m: stream.NewMachine(stream.Options{Judge: true, Whole: !f.Stream, Cloud: true, Handoff: set.Handoff, CanContinue: c.e.o.Continues})}
 	if o.Off() {
 		d.early = true
@@ -124,20 +125,24 @@ func (d *Draft) weigh(alarm bool, ask func() Ask, now time.Time) stream.Output {
 // beginning is the verdict on an answer that goes on.
 func (d *Draft) beginning(a *Ask) cascade.Verdict {
 	s := d.acc.Signals()
-	pe, known := d.c.calibration(a).PrefixProbability(&s)
-	return d.c.judge(pe, known, false, a)
+	pe, known := d.c.calibration(d.tier, a).PrefixProbability(&s)
+	return d.judge(pe, known, false, a)
 }
 
 // atBest is the verdict on an answer as if it ended well now. The product of the
 // probabilities only falls: a doubt cannot be made good any more.
 func (d *Draft) atBest(a *Ask) cascade.Verdict {
-	s, cal := d.acc.Signals(), d.c.calibration(a)
+	s, cal := d.acc.Signals(), d.c.calibration(d.tier, a)
 	pe, known := cal.Probability(&s)
-	v := d.c.judge(pe, known, false, a)
+	v := d.judge(pe, known, false, a)
 	if begun, ok := cal.PrefixProbability(&s); ok {
 		v.Confidence = min(v.Confidence, begun)
 	}
 	return v
+}
+
+func (d *Draft) judge(pe float64, known, failed bool, a *Ask) cascade.Verdict {
+	return d.c.judge(d.tier, pe, known, failed, !d.early, a)
 }
 
 func (d *Draft) decide(v cascade.Verdict, a *Ask, step func(cascade.Verdict) stream.Output) stream.Output {
@@ -151,8 +156,8 @@ func (d *Draft) decide(v cascade.Verdict, a *Ask, step func(cascade.Verdict) str
 // large pool, that is the one that counts.
 func (d *Draft) End(empty bool, a Ask) stream.Output {
 	s := d.acc.Signals()
-	pe, known := d.c.calibration(&a).Probability(&s)
-	v := d.c.judge(pe, known, empty, &a)
+	pe, known := d.c.calibration(d.tier, &a).Probability(&s)
+	v := d.judge(pe, known, empty, &a)
 	out := d.m.EdgeEnd(v)
 	switch {
 	case out.Ask != stream.AskNone, !d.early && !d.decided:
@@ -170,7 +175,7 @@ func (d *Draft) Whole(w *Answer, a Ask) stream.Output {
 	return d.End(w.Empty(), a)
 }
 
-// promised reserves what a request to the large pool may cost.
+// promised reserves what a request to the next tier may cost.
 func (d *Draft) promised(out stream.Output, a *Ask) stream.Output {
 	if out.Ask == stream.AskNone || d.c.reserve(a) {
 		return out
@@ -179,18 +184,19 @@ func (d *Draft) promised(out stream.Output, a *Ask) stream.Output {
 	return d.m.CloudFail(cascade.ReasonBudget)
 }
 
-// Fail is the loss of the answer before its end; why is the reason if the large
+// Fail is the loss of the answer before its end; why is the reason if another
 // pool is asked instead.
 func (d *Draft) Fail(why cascade.Reason, a Ask) stream.Output {
+	d.judge(0, false, false, &a) // for the tier that comes next
 	return d.promised(d.m.EdgeFail(why), &a)
 }
 
-// LargeBegins is the first token of the large pool's answer.
-func (d *Draft) LargeBegins() stream.Output { return d.m.CloudBegin() }
+// Overtaken says that the answer of another pool has begun.
+func (d *Draft) Overtaken() stream.Output { return d.m.CloudBegin() }
 
-// LargeFails says that the large pool gave no answer: this one stands in, if
-// there is one.
-func (d *Draft) LargeFails(why cascade.Reason) stream.Output { return d.m.CloudFail(why) }
+// StandsIn says that no other pool gives an answer: this one stands, if there is
+// one.
+func (d *Draft) StandsIn(why cascade.Reason) stream.Output { return d.m.CloudFail(why) }
 
 // eachLogprob calls f for each token of log-probabilities as chats and text
 // completions have them; NaN where a token has none.

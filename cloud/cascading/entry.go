@@ -13,17 +13,25 @@ import (
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/policy"
 	"github.com/weirhq/weir/cascade/stream"
+	"github.com/weirhq/weir/cascade/tiers"
 )
+
+// Tier is a pool of a cascade.
+type Tier struct {
+	Pool string
+	// Calibration is that of the pool's model; of the last tier, whose answers are
+	// not judged, it is not looked at.
+	Calibration cascade.Calibration
+	// Quality is the share of requests that the pool is expected to answer rightly,
+	// 0 to 1; 0 leaves what the calibrations say.
+	Quality float64
+}
 
 // Options of an Entry.
 type Options struct {
-	// Pools are asked in this order: the small one first, the large one, whose
-	// answers are not judged, last.
-	Pools  []string
+	Tiers  []Tier // two to tiers.Most, the small one first
 	Policy policy.Settings
-	// Calibration is that of the small pool's model.
-	Calibration cascade.Calibration
-	// Continues says that the large pool's servers go on with a begun answer.
+	// Continues says that the last pool's servers go on with a begun answer.
 	Continues bool
 }
 
@@ -31,22 +39,33 @@ type Options struct {
 // this gateway's alone: each of several holds a rate, and spends a budget, for
 // the requests that it sees.
 type Entry struct {
-	o Options
+	o     Options
+	pools []string
 
 	mu       sync.Mutex
 	ctl      *policy.Controller
-	reserved int64   // nano-dollars of requests under way
-	mean     float64 // moving mean of what the large pool's answers cost, nano-dollars
+	expects  []expectation
+	reserved int64     // nano-dollars of requests under way
+	mean     []float64 // moving means of what answers of the tiers cost, nano-dollars
 }
 
 // New makes an entry. Settings that need an edge node, or labels, which a
 // gateway does not collect, are refused with the reason.
 func New(o Options) (*Entry, error) {
-	if len(o.Pools) != 2 || slices.Contains(o.Pools, "") || o.Pools[0] == o.Pools[1] {
-		return nil, errors.New("a cascade needs two pools, the small one first")
+	e := &Entry{o: o, mean: make([]float64, len(o.Tiers))}
+	for _, t := range o.Tiers {
+		if t.Pool == "" || slices.Contains(e.pools, t.Pool) {
+			return nil, errors.New("the pools of a cascade need names of their own")
+		}
+		e.pools = append(e.pools, t.Pool)
 	}
-	if err := o.Calibration.Validate(); err != nil {
-		return nil, err
+	if len(e.pools) < 2 || len(e.pools) > tiers.Most {
+		return nil, fmt.Errorf("a cascade needs two to %d pools, the small one first", tiers.Most)
+	}
+	for _, t := range o.Tiers[:len(e.pools)-1] {
+		if err := t.Calibration.Validate(); err != nil {
+			return nil, fmt.Errorf("pool %s: %w", t.Pool, err)
+		}
 	}
 	if err := o.Policy.Validate(); err != nil {
 		return nil, err
@@ -54,12 +73,13 @@ func New(o Options) (*Entry, error) {
 	if err := o.refuse(); err != nil {
 		return nil, err
 	}
-	return &Entry{o: o, ctl: policy.NewController(o.Policy, o.Calibration)}, nil
+	e.ctl = policy.NewController(o.Policy, o.Tiers[0].Calibration)
+	return e, e.expect()
 }
 
 // refuse names the first setting that would have no effect.
 func (o *Options) refuse() error {
-	set := &o.Policy
+	set, many := &o.Policy, len(o.Tiers) > 2
 	for _, bad := range []struct {
 		set      bool
 		key, why string
@@ -67,11 +87,16 @@ func (o *Options) refuse() error {
 		{set.Mode != "", "mode", edgeOnly}, {set.Privacy != "", "privacy", edgeOnly}, {set.Hedge, "hedge", edgeOnly},
 		{set.SkipEdge, "skip_edge", edgeOnly}, {set.Sticky, "sticky", edgeOnly}, {set.Checks != nil, "validate", edgeOnly},
 		{set.Risk != nil, "risk", noLabels}, {set.Shadow != nil, "shadow", noLabels},
+		{set.Threshold != nil && many, "threshold", byWorth}, {set.Rate != nil && many, "rate", byWorth},
+		{set.Handoff != "" && set.Handoff != stream.HandoffFinish && many, "handoff", "of three and more pools one finishes what was shown"},
 		{set.Handoff == stream.HandoffContinue && !o.Continues, "handoff", "continue needs a large pool that goes on with a begun answer: declare continues: true"},
 	} {
 		if bad.set {
 			return fmt.Errorf("%w: %s has no effect on a cascade in the cloud: %s", policy.ErrSettings, bad.key, bad.why)
 		}
+	}
+	if many && set.Value == nil && set.Budget == nil {
+		return fmt.Errorf("%w: a cascade of three and more pools %s", policy.ErrSettings, byWorth)
 	}
 	return nil
 }
@@ -79,13 +104,14 @@ func (o *Options) refuse() error {
 const (
 	edgeOnly = "it is an edge node's"
 	noLabels = "a gateway collects no labels of the answers that it keeps"
+	byWorth  = "weighs what an answer is worth against its price: set value or budget"
 )
 
-// First is the pool that is asked first.
-func (e *Entry) First() string { return e.o.Pools[0] }
-
 // Pools are all pools, the large one last.
-func (e *Entry) Pools() []string { return e.o.Pools }
+func (e *Entry) Pools() []string { return e.pools }
+
+// Drafts are the pools whose answers are judged.
+func (e *Entry) Drafts() []string { return e.pools[:len(e.pools)-1] }
 
 // Restore takes over what an earlier process has saved.
 func (e *Entry) Restore(s policy.Saved) {

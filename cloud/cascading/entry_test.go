@@ -40,9 +40,13 @@ func read(t *testing.T, data []byte) *Answer {
 
 const right = "fp:llama:1"
 
+func pair(set policy.Settings, cal cascade.Calibration) Options {
+	return Options{Tiers: []Tier{{Pool: "small", Calibration: cal}, {Pool: "large"}}, Policy: set}
+}
+
 func entry(t testing.TB, set policy.Settings) *Entry {
 	t.Helper()
-	e, err := New(Options{Pools: []string{"small", "large"}, Policy: set, Calibration: calibration()})
+	e, err := New(pair(set, calibration()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +71,7 @@ func TestJudge(t *testing.T) {
 		{"no time left", chat("a", -2), Ask{Fingerprint: right, Remaining: -1}, stream.AskNone, cascade.ReasonDeadline},
 	} {
 		c := e.Open()
-		d := c.Draft(Form{})
+		d := c.Draft(0, Form{})
 		out := d.Whole(read(t, tt.answer), tt.ask)
 		if why := out.Reason + out.End.Reason; out.Ask != tt.what || out.Done != (tt.what == stream.AskNone) || why != tt.reason || d.Verdict().Reason != tt.reason {
 			t.Errorf("%s: %+v %+v", tt.name, out, d.Verdict())
@@ -111,15 +115,17 @@ func TestWindow(t *testing.T) {
 		{"own window", policy.Settings{Window: &policy.Window{Tokens: 2}}, Form{Stream: true}, []float64{-.001, -.001}, stream.Output{Flush: true}, 2},
 		{"none", policy.Settings{Window: &policy.Window{}, Handoff: stream.HandoffContinue}, Form{Stream: true}, []float64{-.001, -6}, stream.Output{Ask: stream.AskContinue, Reason: cascade.ReasonLowConfidence}, 2},
 	} {
-		e, err := New(Options{Pools: []string{"small", "large"}, Policy: tt.set, Calibration: cal, Continues: true})
+		o := pair(tt.set, cal)
+		o.Continues = true
+		e, err := New(o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if out, n := e.Open().Draft(tt.form).feedAll(ask, tt.probs...); out != tt.want || n != tt.after {
+		if out, n := e.Open().Draft(0, tt.form).feedAll(ask, tt.probs...); out != tt.want || n != tt.after {
 			t.Errorf("%s: %+v after %d", tt.name, out, n)
 		}
 	}
-	if out, n := entry(t, policy.Settings{}).Open().Draft(Form{Stream: true}).feedAll(ask, -5, -5, -5, -5); n != 4 || out.Ask != stream.AskNone {
+	if out, n := entry(t, policy.Settings{}).Open().Draft(0, Form{Stream: true}).feedAll(ask, -5, -5, -5, -5); n != 4 || out.Ask != stream.AskNone {
 		t.Errorf("without a calibration for beginnings: %+v after %d", out, n)
 	}
 }
@@ -131,7 +137,7 @@ func TestRateIsHeld(t *testing.T) {
 	const n = 4000
 	for i := range n {
 		c := e.Open()
-		out := c.Draft(Form{}).Whole(read(t, chat("a", -3*rng.Float64())), Ask{Fingerprint: right})
+		out := c.Draft(0, Form{}).Whole(read(t, chat("a", -3*rng.Float64())), Ask{Fingerprint: right})
 		if c.Policy() != "third" {
 			t.Fatal(c.Policy())
 		}
@@ -150,34 +156,33 @@ func TestRateIsHeld(t *testing.T) {
 func TestBudget(t *testing.T) {
 	set := policy.Settings{Budget: &policy.Budget{PerDayNano: 1000, RightNano: 1e9}}
 	e, now := entry(t, set), time.Unix(86400*20000, 0)
-	ask := Ask{Now: now, Fingerprint: right, LargeNano: 600}
+	ask := Ask{Now: now, Fingerprint: right, Nano: [4]int64{0, 600}}
 	first, second := e.Open(), e.Open()
-	if out := first.Draft(Form{}).Whole(read(t, chat("a", -3)), ask); out.Ask != stream.AskRestart {
+	if out := first.Draft(0, Form{}).Whole(read(t, chat("a", -3)), ask); out.Ask != stream.AskRestart {
 		t.Fatalf("%+v", out)
 	}
-	if out := second.Draft(Form{}).Whole(read(t, chat("a", -3)), ask); out.End.Reason != cascade.ReasonBudget {
+	if out := second.Draft(0, Form{}).Whole(read(t, chat("a", -3)), ask); out.End.Reason != cascade.ReasonBudget {
 		t.Errorf("beyond what is promised: %+v", out)
 	}
 	if s := e.Saved(); s.Spent != 600 {
 		t.Errorf("saved %+v", s)
 	}
-	first.Paid(900)
+	first.Paid("large", 900)
 	first.Settle(now)
 	second.Settle(now)
 	again := entry(t, set)
 	again.Restore(e.Saved())
-	ask.LargeNano = 200
-	if out := again.Open().Draft(Form{}).Whole(read(t, chat("a", -3)), ask); out.End.Reason != cascade.ReasonBudget {
+	ask.Nano[1] = 200
+	if out := again.Open().Draft(0, Form{}).Whole(read(t, chat("a", -3)), ask); out.End.Reason != cascade.ReasonBudget {
 		t.Errorf("after a restart: %+v", out)
 	}
 	ask.Now = now.Add(24 * time.Hour)
-	if out := again.Open().Draft(Form{}).Whole(read(t, chat("a", -3)), ask); out.Ask != stream.AskRestart {
+	if out := again.Open().Draft(0, Form{}).Whole(read(t, chat("a", -3)), ask); out.Ask != stream.AskRestart {
 		t.Errorf("the next day: %+v", out)
 	}
 }
 
 func TestNewRefuses(t *testing.T) {
-	pair := []string{"small", "large"}
 	for spec, why := range map[string]string{
 		`{"mode":"auto"}`: "edge node", `{"privacy":"any"}`: "edge node", `{"hedge":true}`: "edge node", `{"sticky":true}`: "edge node", `{"skip_edge":true}`: "edge node",
 		`{"validate":{"refusals":true}}`: "edge node", `{"risk":{"alpha":0.1,"delta":0.1,"max_rate":1}}`: "no labels", `{"shadow":0.1}`: "no labels", `{"handoff":"continue"}`: "continues: true",
@@ -186,16 +191,20 @@ func TestNewRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := New(Options{Pools: pair, Policy: set, Calibration: calibration()}); !errors.Is(err, policy.ErrSettings) || !strings.Contains(err.Error(), why) {
+		if _, err := New(pair(set, calibration())); !errors.Is(err, policy.ErrSettings) || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v", spec, err)
 		}
 	}
-	for _, pools := range [][]string{nil, {"small"}, {"small", ""}, {"small", "small"}} {
-		if _, err := New(Options{Pools: pools, Calibration: calibration()}); err == nil {
+	for _, pools := range [][]string{nil, {"small"}, {"small", ""}, {"small", "small"}, {"a", "b", "c", "d", "e"}} {
+		var o Options
+		for _, p := range pools {
+			o.Tiers = append(o.Tiers, Tier{Pool: p, Calibration: calibration()})
+		}
+		if _, err := New(o); err == nil {
 			t.Errorf("pools %q", pools)
 		}
 	}
-	if _, err := New(Options{Pools: pair}); err == nil {
+	if _, err := New(pair(policy.Settings{}, cascade.Calibration{})); err == nil {
 		t.Error("no calibration")
 	}
 }

@@ -27,10 +27,10 @@ type Work struct {
 	// Escalated says that a device sends what its own model did not answer.
 	Escalated bool
 	Pool      string
-	// Draft is the pool that a cascade asks first, "" without one: the request
-	// then takes what both take.
-	Draft string
-	Class string // SLO class
+	// Drafts are the pools that a cascade may ask before: the request takes what
+	// all of them take.
+	Drafts []string
+	Class  string // SLO class
 	// PromptBytes is the prompt's size; MaxTokens bounds the answer, 0 where
 	// the client left it open.
 	PromptBytes int
@@ -107,7 +107,7 @@ type admitted struct {
 func (a *admitted) settleGrant() {
 	if !a.settled {
 		a.settled = true
-		a.settleDraft()
+		a.settleDrafts()
 		a.grant.Settle(a.last)
 	}
 }
@@ -148,7 +148,7 @@ func (x *exchange) work() Work {
 		// Tools become part of the prompt.
 		PromptBytes: x.ask.promptBytes + len(x.ask.body["tools"]) + len(x.ask.body["response_format"])}
 	if x.cascades() {
-		w.Draft = x.ask.model.Cascade.First()
+		w.Drafts = x.ask.model.Cascade.Drafts()
 	}
 	if x.ask.req.MaxTokens != nil {
 		w.MaxTokens = *x.ask.req.MaxTokens

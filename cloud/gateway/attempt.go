@@ -31,10 +31,10 @@ type tries struct {
 	moved         *movedAnswer        // a worker gave the answer away: the next attempt takes it
 	carried       tenants.UsageRecord // what earlier attempts delivered of the answer
 	policy        *cascading.Case     // of a model that is a cascade
-	drafts        int                 // 1 once a cascade's small pool was asked
-	waits         *draft              // its answer, while the large pool is asked
-	draft         tenants.UsageRecord // what it cost, where it gave way
-	handed        int                 // tokens of it that the client has seen nevertheless
+	drafts        int                 // attempts whose answers a cascade judges
+	waits         []*draft            // their answers, while another pool is asked
+	draft         tenants.UsageRecord // what those cost that gave way
+	handed        int                 // tokens of them that the client has seen nevertheless
 	err           *openai.Error       // of the last one
 }
 
@@ -49,11 +49,11 @@ type attempt struct {
 	entry Entry
 	ended bool // settled
 	// number counts the request's attempts, from 0 where a cascade's small pool
-	// is asked first; said is the model's name in its own words; gaveWay says that
-	// another pool's answer is to replace this one.
-	number  int
-	said    string
-	gaveWay bool
+	// is asked first; said is the model's name in its own words; draft says that a
+	// cascade judges the answer, gaveWay that another pool's is to replace it.
+	number         int
+	pool, said     string
+	draft, gaveWay bool
 	// sum is what this and earlier attempts delivered of the answer.
 	sum tenants.UsageRecord
 }
@@ -119,7 +119,7 @@ func (a *admitted) try() bool {
 	defer sel.Release()
 	a.tries.n++
 	a.result.Attempts = a.tries.drafts + a.tries.n
-	at := &attempt{admitted: a, id: contract.NewID(), began: time.Now(), sel: sel, number: a.tries.n}
+	at := &attempt{admitted: a, id: contract.NewID(), began: time.Now(), sel: sel, pool: a.ask.model.Pool, number: a.tries.n + max(0, a.tries.drafts-1)}
 	at.describe(decision)
 	if err := at.begin(); err != nil {
 		a.outcome = tenants.OutcomeRejected

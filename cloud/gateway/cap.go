@@ -39,15 +39,17 @@ func (x *exchange) capCost() (cascade.Reason, *openai.Error) {
 	return "", nil
 }
 
-// dearest is the price of the model's pool, with that of the pool that a
+// dearest is the price of the model's pool, with those of the pools that a
 // cascade asks before it.
 func (x *exchange) dearest() tenants.Price {
 	book := x.g.tenancy().book
 	p, _ := book.At(tenants.Cloud, x.ask.model.Pool, x.began)
 	if c := x.ask.model.Cascade; c != nil {
-		small, _ := book.At(tenants.Cloud, c.First(), x.began)
-		p.Input += small.Input
-		p.Output += small.Output
+		for _, pool := range c.Drafts() {
+			draft, _ := book.At(tenants.Cloud, pool, x.began)
+			p.Input += draft.Input
+			p.Output += draft.Output
+		}
 	}
 	return p
 }

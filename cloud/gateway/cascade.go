@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/cascade"
@@ -19,52 +21,79 @@ func (x *exchange) cascades() bool {
 	return x.ask.model.Cascade != nil && x.ask.opts.Draft == nil && x.ask.req.N <= 1
 }
 
-// cascade asks the small pool and, where its answer is not kept, the large one.
+// maxDrafts is how many answers of a request are judged at most: with the one
+// that is not, a request is three attempts.
+const maxDrafts = 2
+
+// cascade asks one pool after the other until an answer is kept. The last that
+// may be asked is not judged.
 func (a *admitted) cascade() {
-	a.tries.policy = a.ask.model.Cascade.Open()
-	defer func() { a.tries.policy.Settle(time.Now()) }()
-	if d := a.newDraft(); d != nil {
+	policy, drafts := a.ask.model.Cascade.Open(), len(a.ask.model.Cascade.Drafts())
+	a.tries.policy = policy
+	defer func() { policy.Settle(time.Now()) }()
+	tier := 0
+	for tier < drafts && a.tries.drafts < maxDrafts {
+		d := a.newDraft(tier)
+		if d == nil {
+			tier++
+			continue
+		}
 		defer d.close()
 		if !d.begin() || d.run() {
 			return
 		}
+		if !d.aside { // its pool goes on with what was shown
+			break
+		}
+		if tier = policy.Next(); a.answered(tier) && a.standsIn(cascade.ReasonLowConfidence) {
+			return
+		}
 	}
+	a.inPool(a.ask.model.Cascade.Pools()[tier])
 	for !a.try() {
 	}
 }
 
-// newDraft picks an instance of the small pool. nil where there is none: the
-// large pool then answers alone.
-func (a *admitted) newDraft() *draft {
-	entry, large := a.ask.model.Cascade, a.ask.model.Pool
-	a.inPool(entry.First())
+// answered reports whether a tier's draft waits.
+func (a *admitted) answered(tier int) bool {
+	return slices.ContainsFunc(a.tries.waits, func(d *draft) bool { return d.tier == tier })
+}
+
+// newDraft picks an instance of a tier's pool, nil where there is none.
+func (a *admitted) newDraft(tier int) *draft {
+	name := a.ask.model.Cascade.Pools()[tier]
+	a.inPool(name)
 	ask := a.poolAsk()
 	ask.Movable = false // what is judged stays where it is
 	sel, decision := a.g.opts.Pool.Select(a.g.opts.Policy, route.Arrival, ask, a.seed())
 	if sel.Decode == nil {
 		a.story.addDecision(decision)
 		a.result.Reason = cascade.ReasonEdgeUnavailable
-		a.inPool(large)
 		return nil
 	}
 	form := cascading.Form{Stream: a.ask.req.Stream}
 	if n := a.ask.req.MaxTokens; n != nil {
 		form.MaxTokens = *n
 	}
-	d := &draft{attempt: &attempt{admitted: a, id: contract.NewID(), began: time.Now(), sel: sel},
-		judge: a.tries.policy.Draft(form), small: entry.First(), large: large}
+	d := &draft{attempt: &attempt{admitted: a, id: contract.NewID(), began: time.Now(), sel: sel, pool: name, number: a.tries.drafts},
+		judge: a.tries.policy.Draft(tier, form), tier: tier}
+	d.draft = true
 	d.describe(decision)
 	a.result.Policy = a.tries.policy.Policy()
-	a.tries.drafts, a.result.Attempts = 1, 1
+	a.tries.drafts++
+	a.result.Attempts = a.tries.drafts
 	return d
 }
 
 // inPool makes the request one for a pool. Its prefixes have other keys there.
 func (a *admitted) inPool(name string) { a.ask.model.Pool, a.keys = name, nil }
 
-// asking is what a judgement looks at, as of now.
-func (d *draft) asking() cascading.Ask {
-	ask := cascading.Ask{Now: time.Now(), Fingerprint: d.sel.Decode.Fingerprint, LargeNano: d.bound(d.large)}
+// now is what a judgement looks at.
+func (d *draft) now() cascading.Ask {
+	ask := cascading.Ask{Now: time.Now(), Fingerprint: d.sel.Decode.Fingerprint}
+	for i, p := range d.ask.model.Cascade.Pools() {
+		ask.Nano[i] = d.bound(p)
+	}
 	if !d.ask.deadline.IsZero() {
 		if ask.Remaining = time.Until(d.ask.deadline); ask.Remaining <= 0 {
 			ask.Remaining = -1
@@ -85,7 +114,7 @@ func (d *draft) adopt(why cascade.Reason) {
 	if d.lost || d.counted {
 		return
 	}
-	d.counted = true
+	d.counted, d.sure = true, v.Confidence
 	v.Reason = why
 	d.g.meter.judged(d.ask.req.Model, v)
 	if v.Escalate {
@@ -93,23 +122,23 @@ func (d *draft) adopt(why cascade.Reason) {
 	}
 }
 
-// pay notes what an attempt at a cascade's large pool has cost.
+// pay tells a cascade's policy what an attempt has cost.
 func (a *attempt) pay(nano int64) {
-	if c := a.tries.policy; c != nil && a.ask.model.Pool != a.ask.model.Cascade.First() {
-		c.Paid(nano)
+	if c := a.tries.policy; c != nil {
+		c.Paid(a.pool, nano)
 	}
 }
 
 // bound is the most that a pool's answer may cost, nano-dollars; 0 without a
 // price.
-func (a *attempt) bound(pool string) int64 {
+func (a *admitted) bound(name string) int64 {
 	out := maxAnswer
 	if n := a.ask.req.MaxTokens; n != nil {
 		out = *n
-	} else if _, context := a.g.opts.Pool.Serves(pool); context > 0 {
+	} else if _, context := a.g.opts.Pool.Serves(name); context > 0 {
 		out = context
 	}
-	p, _ := a.g.tenancy().book.At(tenants.Cloud, pool, a.exchange.began)
+	p, _ := a.g.tenancy().book.At(tenants.Cloud, name, a.exchange.began)
 	cost, err := price.Cost(p, price.Tokens{Input: int64(a.ask.promptBytes + templateTokens), Output: int64(out)})
 	if err != nil {
 		return 1<<63 - 1 // beyond counting
@@ -117,54 +146,55 @@ func (a *attempt) bound(pool string) int64 {
 	return cost
 }
 
-// overtaken is called with the first token of the large pool's answer: the draft
-// that waits is not needed any more.
+// overtaken is called when an answer is the client's, with its first token: the
+// drafts that wait are not needed any more.
 func (a *admitted) overtaken() {
-	d := a.tries.waits
-	if d == nil {
-		return
-	}
-	a.tries.waits = nil
-	d.judge.LargeBegins()
-	d.close()
-	d.settle(tenants.OutcomeEscalated, nil)
-	if d.asked == cascades.AskAppend && a.stream.begun() {
-		d.endPart()
+	for _, d := range a.endWaiting(tenants.OutcomeEscalated) {
+		if d.asked == cascades.AskAppend && a.stream.begun() {
+			d.endPart()
+		}
 	}
 }
 
-// standsIn lets the draft that waits be the answer, because the large pool gives
-// none. It reports whether there is one; the request is then over.
+// endWaiting settles the drafts that wait.
+func (a *admitted) endWaiting(outcome tenants.Outcome) []*draft {
+	waits := a.tries.waits
+	a.tries.waits = nil
+	for _, d := range waits {
+		d.judge.Overtaken()
+		d.close()
+		d.settle(outcome, nil)
+	}
+	return waits
+}
+
+// standsIn lets the best draft that waits be the answer, because no other pool
+// gives one. It reports whether there is one; the request is then over.
 func (a *admitted) standsIn(why cascade.Reason) bool {
-	d := a.tries.waits
-	if d == nil || d.lost {
+	if len(a.tries.waits) == 0 {
 		return false
 	}
-	a.tries.waits = nil
-	a.inPool(d.small)
+	d := slices.MaxFunc(a.tries.waits, func(d, e *draft) int { return cmp.Compare(d.sure, e.sure) })
+	a.tries.waits = slices.DeleteFunc(a.tries.waits, func(other *draft) bool { return other == d })
+	a.endWaiting(tenants.OutcomeEscalated)
+	a.inPool(d.pool)
 	if s := a.stream; s != nil {
 		s.early, s.holding, s.shown = s.early[:0], false, d.shown
 	}
 	a.result.HandoffToken, a.tries.handed = 0, 0
 	d.gaveWay, d.aside = false, false
-	if over := d.act(d.judge.LargeFails(why)) || d.run(); !over {
+	if over := d.act(d.judge.StandsIn(why)) || d.run(); !over {
 		for !a.try() {
 		}
 	}
 	return true
 }
 
-// settleDraft settles the draft that still waits when the request ends.
-func (a *admitted) settleDraft() {
-	d := a.tries.waits
-	if d == nil {
-		return
-	}
-	a.tries.waits = nil
+// settleDrafts settles the drafts that still wait when the request ends.
+func (a *admitted) settleDrafts() {
 	outcome := tenants.OutcomeEscalated
 	if a.outcome == tenants.OutcomeClientCancelled || a.outcome == tenants.OutcomeDeadline {
 		outcome = a.outcome
 	}
-	d.close()
-	d.settle(outcome, nil)
+	a.endWaiting(outcome)
 }

@@ -36,9 +36,8 @@ func smallSays(text string, logprob float64) func(http.ResponseWriter, *http.Req
 func cascaded(t testing.TB, set policy.Settings, continues bool) Model {
 	t.Helper()
 	terms := []cascade.Term{{Feature: cascade.FeatureProduct, Weight: 1}}
-	entry, err := cascading.New(cascading.Options{Pools: []string{"small", "big"}, Policy: set, Continues: continues,
-		Calibration: cascade.Calibration{Version: 1, Fingerprint: "fp", Bias: .5, Threshold: .75, Terms: terms,
-			Prefix: &cascade.Prefix{Tokens: 2, Bias: .5, Terms: terms, PhiMean: 6, PhiSD: 1}}})
+	entry, err := cascading.New(cascading.Options{Tiers: []cascading.Tier{{Pool: "small", Calibration: cascade.Calibration{Version: 1, Fingerprint: "fp", Bias: .5, Threshold: .75, Terms: terms,
+		Prefix: &cascade.Prefix{Tokens: 2, Bias: .5, Terms: terms, PhiMean: 6, PhiSD: 1}}}, {Pool: "big"}}, Policy: set, Continues: continues})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +141,7 @@ func TestCascadeStreams(t *testing.T) {
 		{-.001, "completions", "small talk", "small"},
 	} {
 		small.on(smallSays("small talk", tt.logprob))
-		got := r.do(t, http.MethodPost, "/v1/"+tt.path, r.key, `{"model":"auto","stream":true,"stream_options":{"include_usage":true},"prompt":"hi","messages":[{"role":"user","content":"hi"}]}`)
+		got := r.do(t, http.MethodPost, "/v1/"+tt.path, r.key, `{"model":"auto","stream":true,"stream_options":{"include_usage":true},`+map[bool]string{true: `"prompt":"hi"}`, false: `"messages":[{"role":"user","content":"hi"}]}`}[tt.path == "completions"])
 		text, last, done := "", contract.Result{}, false
 		for line := range strings.Lines(string(got.body)) {
 			data, ok := strings.CutPrefix(strings.TrimSpace(line), "data: ")
@@ -185,15 +184,15 @@ func TestWhatIsNotCascaded(t *testing.T) {
 	if a := (&admitted{exchange: &x}); !a.cascades() {
 		t.Error("nothing is cascaded")
 	}
-	if draft := x.work().Draft; draft != "small" {
-		t.Errorf("admission is asked for a draft of %q", draft)
+	if drafts := x.work().Drafts; len(drafts) != 1 || drafts[0] != "small" {
+		t.Errorf("admission is asked for drafts of %q", drafts)
 	}
 	x.ask.opts.Draft = &contract.Draft{Reason: cascade.ReasonLowConfidence}
 	if a := (&admitted{exchange: &x}); a.cascades() {
 		t.Error("an escalated request is cascaded again")
 	}
-	if draft := x.work().Draft; draft != "" {
-		t.Errorf("admission is asked for a draft of %q", draft)
+	if drafts := x.work().Drafts; drafts != nil {
+		t.Errorf("admission is asked for drafts of %q", drafts)
 	}
 	for _, body := range []string{`{"model":"big","messages":[{"role":"user","content":"hi"}]}`, `{"model":"auto","n":2,"messages":[{"role":"user","content":"hi"}]}`} {
 		if got := r.chat(t, body); weirAt(t, got).Model != "big" {

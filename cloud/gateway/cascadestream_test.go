@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/policy"
 	cascades "github.com/weirhq/weir/cascade/stream"
+	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/tenants"
 )
@@ -299,3 +300,75 @@ func TestCancelEndsBothLegs(t *testing.T) {
 		}
 	}
 }
+
+// Three pools: each is asked where that pays, the best answer stands, and a
+// request is three attempts at most.
+func TestThreePools(t *testing.T) {
+	calibration := func(print string) cascade.Calibration {
+		c := cascade.Calibration{Version: 1, Fingerprint: print, Bias: .5, Terms: []cascade.Term{{Feature: cascade.FeatureProduct, Weight: 1}}}
+		for i := range 21 {
+			c.Quantiles = append(c.Quantiles, .1+.045*float64(i))
+		}
+		return c
+	}
+	small, mid, large := newInstance(t, "s", "mixed"), newInstance(t, "m", "mixed"), newInstance(t, "l", "mixed")
+	small.model, small.weights, mid.model, mid.weights = "small", "fs", "mid", "fm"
+	entry, err := cascading.New(cascading.Options{Policy: policy.Settings{Value: &policy.Value{RightNano: 1e6}},
+		Tiers: []cascading.Tier{{Pool: "small", Calibration: calibration("fs"), Quality: .6}, {Pool: "mid", Calibration: calibration("fm"), Quality: .8}, {Pool: "big", Quality: .6}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, func(o *Options) { o.Models["auto"] = Model{Pool: "big", Cascade: entry} }, small, mid, large)
+	for _, tt := range []struct {
+		name       string
+		small, mid float64
+		large      func(http.ResponseWriter, *http.Request, map[string]any) bool
+		text, by   string
+		rows       []tenants.Outcome
+	}{
+		{"the small one's", -.001, 0, nil, "small talk", "small", []tenants.Outcome{tenants.OutcomeOK}},
+		{"the mid one's", -3, -.001, nil, "mid talk", "mid", []tenants.Outcome{tenants.OutcomeEscalated, tenants.OutcomeOK}},
+		{"the large one's", -3, -3, nil, "the light is on", "big", []tenants.Outcome{tenants.OutcomeEscalated, tenants.OutcomeEscalated, tenants.OutcomeOK}},
+		{"the better one's, for want of a large one", -2, -3, dies, "small talk", "small", []tenants.Outcome{tenants.OutcomeUpstreamError, tenants.OutcomeEscalated, tenants.OutcomeOK}},
+	} {
+		for _, stream := range []bool{false, true} {
+			small.on(smallSays("small talk", tt.small))
+			mid.on(midSays(tt.mid))
+			large.on(tt.large)
+			await(t, "all pools", r.allReady)
+			got := r.chat(t, fmt.Sprintf(`{"model":"auto","max_tokens":2,"stream":%v,"messages":[{"role":"user","content":"hi"}]}`, stream))
+			rows, w := r.newRows(t), weirAt(t, lastEvent(got))
+			if said := text(t, got.body); said != tt.text || w.Model != tt.by || w.Attempts != len(tt.rows) || len(rows) != len(tt.rows) {
+				t.Fatalf("%s, stream %v: %q, %+v, rows %v", tt.name, stream, said, w, outcomes(rows))
+			}
+			sum := int64(0)
+			for i, row := range rows {
+				sum += row.CostNanoUSD
+				if row.Outcome != tt.rows[i] {
+					t.Errorf("%s, stream %v: rows %v", tt.name, stream, outcomes(rows))
+				}
+			}
+			if int64(w.CostUSD) != sum {
+				t.Errorf("%s, stream %v: told %v of %d", tt.name, stream, w.CostUSD, sum)
+			}
+		}
+	}
+}
+
+// midSays is smallSays of the mid pool.
+func midSays(logprob float64) func(http.ResponseWriter, *http.Request, map[string]any) bool {
+	says := smallSays("mid talk", logprob)
+	return func(w http.ResponseWriter, r *http.Request, body map[string]any) bool {
+		return says(renamed{w}, r, body)
+	}
+}
+
+// renamed is the small pool's answer under the mid pool's name.
+type renamed struct{ http.ResponseWriter }
+
+func (w renamed) Write(b []byte) (int, error) {
+	_, err := w.ResponseWriter.Write([]byte(strings.ReplaceAll(string(b), `"model":"small"`, `"model":"mid"`)))
+	return len(b), err
+}
+
+func (w renamed) Unwrap() http.ResponseWriter { return w.ResponseWriter }

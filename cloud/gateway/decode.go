@@ -152,7 +152,9 @@ func (a *attempt) writeWhole(out []byte) {
 func (a *attempt) firstToken() {
 	if a.ttft == 0 {
 		a.ttft = time.Since(a.began)
-		a.overtaken()
+		if !a.draft {
+			a.overtaken()
+		}
 		if !a.stream.begun() {
 			a.exchange.ttft = time.Since(a.exchange.began)
 		}

@@ -18,13 +18,13 @@ import (
 )
 
 // draft is an attempt at a cascade's small pool, on its way to the client.
-// cascading.Draft decides; here is the acting. While the large pool is asked it
+// cascading.Draft decides; here is the acting. While the next pool is asked it
 // waits, its connection open and unread, until that one has begun or failed: no
 // second goroutine is needed for it.
 type draft struct {
 	*attempt
-	judge        *cascading.Draft
-	small, large string // pools
+	judge *cascading.Draft
+	tier  int
 
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -40,11 +40,12 @@ type draft struct {
 	tail    [][]byte          // the last ones, from the finish reason on
 	text    bool              // something was said
 	finish  bool              // a finish reason has come
+	sure    float64           // confidence of the verdict
 	lost    bool              // the answer broke off unseen
 	kept    bool              // the answer is the client's, to its end
-	aside   bool              // the large pool is asked
+	aside   bool              // the next pool is asked
 	counted bool              // the verdict is in the metrics
-	asked   cascades.Ask      // what the large pool is asked for
+	asked   cascades.Ask      // what the next pool is asked for
 	shown   shown             // of the stream, when it was asked
 }
 
@@ -141,7 +142,7 @@ func (d *draft) readWhole(resp *http.Response) *legError {
 // step takes the next event, or the whole answer.
 func (d *draft) step() (cascades.Output, *legError) {
 	if d.answer != nil {
-		return d.judge.Whole(d.answer, d.asking()), nil
+		return d.judge.Whole(d.answer, d.now()), nil
 	}
 	leg := d.sel.Decode
 	if d.ttft > 0 {
@@ -173,12 +174,12 @@ func (d *draft) step() (cascades.Output, *legError) {
 	if err := d.pass(data, &c); err != nil {
 		return cascades.Output{}, d.undelivered(err)
 	}
-	return d.judge.Event(&c, d.asking, time.Now()), nil
+	return d.judge.Event(&c, d.now, time.Now()), nil
 }
 
 func (d *draft) end() cascades.Output {
 	d.sel.Decode.Good()
-	return d.judge.End(!d.text, d.asking())
+	return d.judge.End(!d.text, d.now())
 }
 
 // act does what the machine says and reports whether the request is over.
@@ -197,14 +198,13 @@ func (d *draft) act(out cascades.Output) (over bool) {
 	return false
 }
 
-// giveWay lets the large pool be asked. The draft waits.
+// giveWay lets the next pool be asked. The draft waits.
 func (d *draft) giveWay(out cascades.Output) {
 	d.asked, d.gaveWay, d.aside = out.Ask, true, true
 	d.adopt(out.Reason)
 	if d.watch != nil {
 		d.watch.stop()
 	}
-	d.inPool(d.large)
 	if s := d.stream; s != nil {
 		d.shown = s.shown
 		if s.begun() {
@@ -212,13 +212,14 @@ func (d *draft) giveWay(out cascades.Output) {
 		}
 	}
 	if !d.lost {
-		d.tries.waits = d
+		d.tries.waits = append(d.tries.waits, d)
 	}
 }
 
 // keep makes the answer the client's, to its end.
 func (d *draft) keep(end cascades.End) (over bool) {
 	d.kept = true
+	d.overtaken()
 	d.adopt(end.Reason)
 	d.answeredBy(d.model)
 	if d.answer != nil {
@@ -265,7 +266,7 @@ func (d *draft) broke(f *legError) (over bool) {
 	if verdict.Next == route.NextRefuse {
 		why = cascade.ReasonCapability
 	}
-	out := d.judge.Fail(why, d.asking())
+	out := d.judge.Fail(why, d.now())
 	if out.Ask == cascades.AskNone { // the client has seen a part: the pool's other instances may go on
 		d.result.Reason = d.judge.Verdict().Reason
 		return d.failed(f)
@@ -280,7 +281,7 @@ func (d *draft) broke(f *legError) (over bool) {
 	d.tries.err = f.api
 	d.giveWay(out)
 	d.settle(d.outcomeOf(verdict), f.api)
-	d.g.opts.Log.Warn("small pool gave no answer", "operation", d.op, "stage", f.Stage, "instance", f.leg.ID, "kind", f.Kind, "status", f.Status, "error", f.api)
+	d.g.opts.Log.Warn("pool of a cascade gave no answer", "operation", d.op, "stage", f.Stage, "instance", f.leg.ID, "kind", f.Kind, "status", f.Status, "error", f.api)
 	return false
 }
 

@@ -52,6 +52,7 @@ func (d *draft) pass(data []byte, c *chunk.Event) error {
 func (d *draft) flush() error {
 	held := d.held
 	d.held = nil
+	d.overtaken()
 	return d.emitAll(held)
 }
 

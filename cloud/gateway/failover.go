@@ -97,7 +97,7 @@ func (a *attempt) carry() {
 // gone, its deadline has passed, its budget is used up.
 func (a *attempt) endedBy(f *legError) {
 	a.outcome = f.ended
-	if f.ended == tenants.OutcomeDeadline && a.tries.waits != nil {
+	if f.ended == tenants.OutcomeDeadline && len(a.tries.waits) > 0 {
 		a.settle(f.ended, f.api)
 		if a.standsIn(cascade.ReasonDeadline) {
 			return

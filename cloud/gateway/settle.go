@@ -122,8 +122,8 @@ func (a *attempt) addUp(r tenants.UsageRecord) {
 	} else {
 		a.sum = plus(r, &a.tries.carried)
 		a.last = plus(a.sum, &a.tries.draft)
-		a.pay(r.CostNanoUSD)
 	}
+	a.pay(r.CostNanoUSD)
 	a.result.CloudTokens = int(a.last.OutputTokens)
 	a.result.CostUSD = contract.USD(a.last.CostNanoUSD)
 }
