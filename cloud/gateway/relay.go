@@ -40,6 +40,7 @@ func (r *relay) run(ctx context.Context) *legError {
 			return r.broke(engineFailure(r.sel.Decode, &c))
 		}
 		if c.Moved != nil {
+			r.used.take(readUsage(c.Usage)) // of more than was shown
 			return r.moved(c.Moved)
 		}
 		if err := r.pass(data, &c); err != nil {

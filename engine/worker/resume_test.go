@@ -160,6 +160,9 @@ func migrates(t *testing.T, p *pools, b body, after int, order body, ordered fun
 		}
 		return 0
 	}
+	if n := first.usage["completion_tokens"]; n != float64(len(first.moved["weir_resume"].(map[string]any)["tokens"].([]any))) {
+		t.Errorf("the leg's usage counts %v tokens", n)
+	}
 	began := time.Now()
 	rest := with(b, "weir_resume", first.moved["weir_resume"])
 	rest = with(rest, "kv_transfer_params", first.moved["kv_transfer_params"])

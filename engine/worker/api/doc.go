@@ -94,8 +94,9 @@
 //
 // A migration event is the last of its stream, without [DONE]:
 //
-//	data: {"weir_migrated":{"to":"w2","kv_transfer_params":{...},"weir_resume":{"text":"...","tokens":[...]}}}
+//	data: {"weir_migrated":{"to":"w2","kv_transfer_params":{...},"weir_resume":{"text":"...","tokens":[...]}},"usage":{...}}
 //
+// Its usage is of this leg, with the tokens whose text the next one shows first.
 // The gateway sends the request to another worker, to the one named by "to" where
 // it can because that has the KV but for the last tokens, with both members as they are
 // and max_tokens and min_tokens less the tokens in weir_resume that it had not

@@ -168,9 +168,11 @@ func (c *call) leave(r loop.Result) []byte {
 	return data
 }
 
-// migrated is the last event of a stream that goes on elsewhere.
+// migrated is the last event of a stream that goes on elsewhere. Its usage counts
+// the tokens, too, whose text only the next worker will show.
 func (st *streaming) migrated() error {
 	data := append([]byte(`{"weir_migrated":`), st.c.leave(st.c.result)...)
+	data = append(appendUsage(data, st.c.result), '}')
 	st.c.result.Handoff = nil
-	return st.data(append(data, '}'))
+	return st.data(data)
 }
