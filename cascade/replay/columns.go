@@ -3,6 +3,7 @@ package replay
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -158,6 +159,9 @@ func readColumns(t *table, stem string, cols Columns) (*Data, error) {
 	}
 	if len(d.Records) == 0 {
 		return nil, fmt.Errorf("no row has a score in both columns %q and %q", c.Edge, c.Cloud)
+	}
+	if slices.ContainsFunc(d.Records, func(r Record) bool { return r.Set == d.Pool }) { // a task has that name
+		d.Pool = ""
 	}
 	d.leftOut(len(t.rows)-len(d.Records), lackScore)
 	d.scaleScores(largest)

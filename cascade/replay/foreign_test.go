@@ -75,6 +75,14 @@ func TestContraryConfidence(t *testing.T) {
 	}
 }
 
+// A task may have the name of the pool, which then there is not.
+func TestTaskNamedPooled(t *testing.T) {
+	_, sets := evalText(t, "task,edge,cloud\npooled,0,1\nother,1,1\n", "oracle")
+	if len(sets) != 2 || sets["pooled"].N != 1 || sets["other"].N != 1 {
+		t.Errorf("sets %+v", sets)
+	}
+}
+
 // A policy that needs several tasks has a rate in the pool; a column of
 // subjects makes it work within a task.
 func TestSubjects(t *testing.T) {
