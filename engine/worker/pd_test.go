@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/engine/llama"
 	"github.com/weirhq/weir/engine/llama/llamatest"
 	"github.com/weirhq/weir/engine/models/heldout"
+	"github.com/weirhq/weir/engine/moe"
 	"github.com/weirhq/weir/engine/worker"
 	"github.com/weirhq/weir/engine/worker/runnertest"
 	"github.com/weirhq/weir/internal/pki"
@@ -69,20 +70,36 @@ func (p *pools) both(t testing.TB, operation string, b body) body {
 // model: token by token the same answer, no prompt token computed at decode.
 func TestPrefillDecodeEqualsMixed(t *testing.T) {
 	lib, cache := llamatest.Library(t), t.TempDir()
-	// The cloud's model is the one that is split in production.
-	for name, prompts := range map[string]int{"hub-cloud": 100, "hub-edge": 20} {
-		t.Run(name, func(t *testing.T) {
-			p := startPools(t, func() (engine.Runner, error) {
-				return llama.Load(llama.Options{Name: name, LibDir: lib, CacheDir: cache, MaxSeqs: 4})
-			})
+	own := 100
+	if !moe.Fast() {
+		own = 20
+	}
+	for _, c := range []struct {
+		runner, model string
+		prompts       int
+		load          func() (engine.Runner, error)
+	}{
+		// The cloud's model is the one that is split in production.
+		{"moe", "hub-cloud", own, func() (engine.Runner, error) {
+			return moe.Load(moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 4})
+		}},
+		{"llama", "hub-cloud", 100, func() (engine.Runner, error) {
+			return llama.Load(llama.Options{Name: "hub-cloud", LibDir: lib, CacheDir: cache, MaxSeqs: 4})
+		}},
+		{"llama", "hub-edge", 20, func() (engine.Runner, error) {
+			return llama.Load(llama.Options{Name: "hub-edge", LibDir: lib, CacheDir: cache, MaxSeqs: 4})
+		}},
+	} {
+		t.Run(c.runner+"/"+c.model, func(t *testing.T) {
+			p := startPools(t, c.load)
 			examples, err := heldout.Test()
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i := range prompts { // over all tasks
-				compare(t, p, name, examples[i*len(examples)/prompts].Prompt)
+			for i := range c.prompts { // over all tasks
+				compare(t, p, c.model, examples[i*len(examples)/c.prompts].Prompt)
 			}
-			checkCounts(t, p, float64(prompts))
+			checkCounts(t, p, float64(c.prompts))
 		})
 	}
 }
