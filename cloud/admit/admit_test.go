@@ -106,13 +106,13 @@ func limitOn(kind tenants.LimitKind, window tenants.LimitWindow, limit int64) fu
 // Retry-After is the time at which the request fits (requirements 11, 12).
 func TestHeaders(t *testing.T) {
 	r := newRig(t, func(s *tenants.Snapshot) {
-		s.Limits = []tenants.Limit{{ID: "rpm", TenantID: "a", Kind: tenants.LimitRequests, Window: tenants.PerMinute, Limit: 600, Burst: 2},
+		s.Limits = []tenants.Limit{{ID: "rpm", TenantID: "a", Kind: tenants.LimitRequests, Window: tenants.PerMinute, Limit: 6, Burst: 2},
 			{ID: "tpd", TenantID: "a", Kind: tenants.LimitTotal, Window: tenants.PerDay, Limit: 100_000}}
 	})
 	h := http.Header{}
 	g := r.admit(t, r.work("a", ""))
 	g.SetHeaders(h)
-	if h.Get("X-RateLimit-Limit-Requests") != "600" || h.Get("X-RateLimit-Remaining-Requests") != "1" || h.Get("X-RateLimit-Limit-Tokens") != "100000" ||
+	if h.Get("X-RateLimit-Limit-Requests") != "6" || h.Get("X-RateLimit-Remaining-Requests") != "1" || h.Get("X-RateLimit-Limit-Tokens") != "100000" ||
 		h.Get("X-RateLimit-Remaining-Tokens") != strconv.Itoa(100_000-200) {
 		t.Errorf("headers %v", h)
 	}
@@ -128,7 +128,7 @@ func TestHeaders(t *testing.T) {
 			continue
 		}
 		ref := refusalOf(t, err)
-		if ref.Err.Status != 429 || ref.Err.Code != "rate_limited" || ref.Err.RetryAfter <= 0 || ref.Err.RetryAfter > 100*time.Millisecond {
+		if ref.Err.Status != 429 || ref.Err.Code != "rate_limited" || ref.Err.RetryAfter <= 0 || ref.Err.RetryAfter > 10*time.Second {
 			t.Errorf("refusal %+v", ref.Err)
 		}
 		if ref.Header.Get("X-RateLimit-Remaining-Requests") != "0" || ref.Header.Get("X-RateLimit-Reset-Requests") == "" {
@@ -308,7 +308,7 @@ func TestQueueGivesWayToDeadline(t *testing.T) {
 
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
