@@ -20,6 +20,7 @@ import (
 
 	"github.com/weirhq/weir/internal/client"
 	"github.com/weirhq/weir/internal/pgcluster"
+	"github.com/weirhq/weir/internal/proc"
 	"github.com/weirhq/weir/internal/testproc"
 )
 
@@ -53,11 +54,12 @@ func TestMain(m *testing.M) {
 // system is a running "weir up".
 type system struct {
 	client.Ready
-	cmd  *exec.Cmd
-	base int
-	out  *testproc.Log
-	done chan struct{}
-	took time.Duration // from start to the ready file
+	cmd    *exec.Cmd
+	parent *os.File // the write end of its parent pipe: it ends with this process, however that ends
+	base   int
+	out    *testproc.Log
+	done   chan struct{}
+	took   time.Duration // from start to the ready file
 }
 
 // running returns the system that tests share; a test that breaks things
@@ -106,8 +108,14 @@ func startWith(dir string, env []string, args ...string) (*system, error) {
 	s := &system{base: base, out: &testproc.Log{}, done: make(chan struct{})}
 	s.cmd = exec.Command(bin, append([]string{"up", "--data", filepath.Join(dir, "data"), "--listen-base", fmt.Sprint(base), "--ready-file", readyFile}, args...)...)
 	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
-	s.cmd.Env = append(os.Environ(), env...)
+	s.cmd.Env = append(append(os.Environ(), env...), proc.ParentFD+"=3")
 	s.cmd.WaitDelay = time.Second
+	held, parent, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer held.Close()
+	s.cmd.ExtraFiles, s.parent = []*os.File{held}, parent
 	began := time.Now()
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
