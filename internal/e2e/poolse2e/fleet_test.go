@@ -290,8 +290,11 @@ func (f *fleet) idle(t *testing.T) {
 }
 
 // gauge reads a metric of a gateway, -1 when it cannot.
-func (f *fleet) gauge(gateway, name string) float64 {
-	resp, err := f.http.Get(f.all[gateway].ops + "/metrics")
+func (f *fleet) gauge(gateway, name string) float64 { return f.metric(f.all[gateway].ops, name) }
+
+// metric reads the first series of a metric, -1 when it cannot.
+func (f *fleet) metric(url, name string) float64 {
+	resp, err := f.http.Get(url + "/metrics")
 	if err != nil {
 		return -1
 	}
@@ -301,10 +304,12 @@ func (f *fleet) gauge(gateway, name string) float64 {
 		return -1
 	}
 	for line := range strings.Lines(string(body)) {
-		if v, ok := strings.CutPrefix(line, name+" "); ok {
-			if n, err := strconv.ParseFloat(strings.TrimSpace(v), 64); err == nil {
-				return n
-			}
+		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if series != name && !strings.HasPrefix(series, name+"{") {
+			continue
+		}
+		if n, err := strconv.ParseFloat(value, 64); err == nil {
+			return n
 		}
 	}
 	return -1
