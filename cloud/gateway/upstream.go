@@ -42,8 +42,9 @@ func (a *attempt) call(ctx context.Context, stage route.Stage, leg *pool.Leg, bo
 	req.Header.Set(contract.HeaderAttempt, a.id)
 	// Always: a Weir worker needs it before its state stream has told what it is.
 	req.Header.Set(contract.HeaderCacheSalt, a.salt())
-	if c := a.ask.slo; leg.Resumes && c != nil && c.TTFTMillis > 0 {
-		req.Header.Set(contract.HeaderTTFT, strconv.FormatInt(c.TTFTMillis, 10))
+	if c := a.ask.slo; leg.Resumes && c != nil {
+		setMillis(req.Header, contract.HeaderTTFT, c.TTFTMillis)
+		setMillis(req.Header, contract.HeaderTPOT, c.TPOTMillis)
 	}
 	telemetry.Inject(ctx, req.Header)
 	resp, err := a.g.opts.Client.Do(req)
@@ -74,6 +75,13 @@ func askedRest(resp *http.Response) time.Duration {
 		return 0
 	}
 	return min(openai.RetryAfter(resp.Header, time.Now()), pool.LongestRest)
+}
+
+// setMillis sets a wanted time that is given.
+func setMillis(h http.Header, name string, ms int64) {
+	if ms > 0 {
+		h.Set(name, strconv.FormatInt(ms, 10))
+	}
 }
 
 // legSpan starts the client span of a leg. The function that it returns ends

@@ -4,8 +4,8 @@
 //
 // Policy: continuous batching (Orca, OSDI'22: requests join and leave between
 // steps) with chunked prefill (Sarathi-Serve, OSDI'24: decodes first, then
-// prompts within a budget of tokens), in the order of Compare: priority, then
-// the time by which the first token is wanted. A request is admitted when its
+// prompts within a budget of tokens, which Chunk sizes by the decodes' slack), in
+// the order of Compare: priority, then the time by which the first token is wanted. A request is admitted when its
 // prompt and some headroom fit into the KV cache; when outputs outgrow it, the
 // last in order gives its sequence up and is computed anew later (vLLM).
 //

@@ -32,7 +32,7 @@ type Config struct {
 	MaxBatch        int           `yaml:"max_batch" default:"512" usage:"most tokens in one step"`
 	KVTokens        int           `yaml:"kv_tokens" usage:"size of the KV cache in tokens (default: max-seqs times ctx, at most 32768 or one ctx)"`
 	PrefixCache     string        `yaml:"prefix_cache" default:"on" usage:"on: keep the KV of requests for those that begin alike; off"`
-	Chunk           int           `yaml:"chunk" default:"256" usage:"most prompt tokens in a step in which others generate (0: max-batch): bounds how long a prompt delays them"`
+	Chunk           int           `yaml:"chunk" default:"256" usage:"most prompt tokens in a step in which others generate (0: max-batch): bounds how long a prompt delays them; with a cost model fewer where streams would be late"`
 	Headroom        int           `yaml:"headroom" default:"256" usage:"tokens of output that must fit into the KV cache before one more request is admitted (0: its whole output)"`
 	CostModel       string        `yaml:"cost_model" usage:"file written by 'weir worker bench', told to gateways"`
 	Lib             string        `yaml:"lib" usage:"folder of llama.cpp's libraries (default: where 'weir engine install' puts them)"`

@@ -267,7 +267,7 @@ func (w *instance) model(runner engine.Runner) (*api.Model, error) {
 		Metrics: metrics.New(info.Name, info.KVTokens), PrefixCache: c.PrefixCache == on, Cost: w.cost}
 	var err error
 	m.Loop, err = loop.New(loop.Options{Runner: runner, Pieces: m.Pieces, Metrics: m.Metrics, Board: m.Board, Log: w.log,
-		PrefixCache: m.PrefixCache, Chunk: c.Chunk, Headroom: c.Headroom})
+		PrefixCache: m.PrefixCache, Chunk: c.Chunk, Headroom: c.Headroom, Cost: w.cost})
 	return m, err
 }
 

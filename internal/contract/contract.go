@@ -44,6 +44,8 @@ const (
 	KVPulled = "pulled"
 	// HeaderTTFT asks a worker for the first token within so many milliseconds.
 	HeaderTTFT = "X-Weir-Slo-Ttft-Ms"
+	// HeaderTPOT asks it for so many milliseconds per output token.
+	HeaderTPOT = "X-Weir-Slo-Tpot-Ms"
 )
 
 // Response headers.

@@ -37,6 +37,8 @@
 //	X-Weir-Cache-Salt    tenant's salt of the prefix cache; absent is ""
 //	X-Weir-Slo-Ttft-Ms   first token wanted within so many ms of arrival here;
 //	                     orders requests of one priority; absent is 10000
+//	X-Weir-Slo-Tpot-Ms   time per output token wanted in ms: bounds how much of
+//	                     others' prompts goes between two tokens; absent is 50
 //	priority             vLLM's: an integer, the lower the earlier; default 0
 //	return_token_ids     vLLM's: true adds "token_ids":[...] to each choice of an
 //	                     answer or chunk: the tokens behind its text

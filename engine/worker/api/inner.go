@@ -25,12 +25,12 @@ func (c *call) inner(r *http.Request, body openai.Body, lr *loop.Request) error 
 	if lr.Salt = r.Header.Get(contract.HeaderCacheSalt); len(lr.Salt) > maxSalt {
 		return openai.BadRequest(contract.HeaderCacheSalt, openai.CodeInvalidValue, "%s is longer than %d bytes", contract.HeaderCacheSalt, maxSalt)
 	}
-	if s := r.Header.Get(contract.HeaderTTFT); s != "" {
-		ms, err := strconv.Atoi(s)
-		if err != nil || ms < 1 || ms > int(contract.MaxDeadline.Milliseconds()) {
-			return openai.BadRequest(contract.HeaderTTFT, openai.CodeInvalidValue, "%s must be whole milliseconds from 1", contract.HeaderTTFT)
-		}
-		lr.Due = time.Duration(ms) * time.Millisecond
+	var err error
+	if lr.Due, err = wanted(r.Header, contract.HeaderTTFT); err != nil {
+		return err
+	}
+	if lr.TPOT, err = wanted(r.Header, contract.HeaderTPOT); err != nil {
+		return err
 	}
 	if raw := body["priority"]; raw != nil && !isNull(raw) {
 		if json.Unmarshal(raw, &lr.Priority) != nil {
@@ -48,6 +48,19 @@ func (c *call) inner(r *http.Request, body openai.Body, lr *loop.Request) error 
 		lr.Keys = prefix.Append(nil, c.m.Info.Fingerprint.String(), lr.Salt, body)
 	}
 	return nil
+}
+
+// wanted reads a time of an SLO, 0 where it is not given.
+func wanted(h http.Header, name string) (time.Duration, error) {
+	s := h.Get(name)
+	if s == "" {
+		return 0, nil
+	}
+	ms, err := strconv.Atoi(s)
+	if err != nil || ms < 1 || ms > int(contract.MaxDeadline.Milliseconds()) {
+		return 0, openai.BadRequest(name, openai.CodeInvalidValue, "%s must be whole milliseconds from 1", name)
+	}
+	return time.Duration(ms) * time.Millisecond, nil
 }
 
 // maxPriority bounds how far from 0 a priority is: one step is half a minute of

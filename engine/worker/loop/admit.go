@@ -53,6 +53,7 @@ func (l *Loop) compose() batch.Step {
 	}
 	limits := l.limits
 	limits.MaxSeqs = l.sequences() // fewer when one could not be freed
+	limits.Chunk = l.chunk()
 	step := batch.Compose(l.state, limits, l.spans)
 	l.spans = step.Spans
 	l.blocked(step.Blocked)

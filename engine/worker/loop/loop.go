@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/batch"
 	"github.com/weirhq/weir/engine/sample"
+	"github.com/weirhq/weir/engine/worker/cost"
 	"github.com/weirhq/weir/engine/worker/kvcache"
 	"github.com/weirhq/weir/engine/worker/metrics"
 	"github.com/weirhq/weir/engine/worker/state"
@@ -33,6 +34,9 @@ type Options struct {
 	PrefixCache bool
 	// Chunk and Headroom are those of batch.Limits.
 	Chunk, Headroom int
+	// Cost, where the machine has been measured, makes chunks smaller than Chunk
+	// when streams would be late.
+	Cost *cost.Model
 	// MaxWaiting is how many requests may wait; 1024 when 0.
 	MaxWaiting int
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/engine"
+	"github.com/weirhq/weir/engine/batch"
+	"github.com/weirhq/weir/engine/worker/cost"
 	"github.com/weirhq/weir/engine/worker/loop"
 	"github.com/weirhq/weir/engine/worker/runnertest"
 )
@@ -52,8 +54,15 @@ func TestPriority(t *testing.T) {
 }
 
 // TestChunkedPrefill: while somebody decodes, no step has more prompt tokens
-// than the chunk.
+// than the chunk, or than a measured machine computes in time.
 func TestChunkedPrefill(t *testing.T) {
+	slow := &cost.Model{Pieces: []cost.Piece{{PerPrefill: 10}}}
+	for want, o := range map[int64]loop.Options{16: {Chunk: 16}, batch.LeastChunk: {Chunk: 100, Cost: slow}} {
+		testChunkedPrefill(t, o, want)
+	}
+}
+
+func testChunkedPrefill(t *testing.T, o loop.Options, want int64) {
 	var most, long atomic.Int64
 	begun, both := make(chan struct{}), make(chan struct{})
 	r := beginWith(t, runnertest.Options{Endless: true, BeforeStep: func(spans []engine.Span) error {
@@ -68,7 +77,7 @@ func TestChunkedPrefill(t *testing.T) {
 			<-both
 		}
 		return nil
-	}}, loop.Options{Chunk: 16})
+	}}, o)
 	defer r.end(t)
 	short, err := r.Submit(context.Background(), loop.Request{Prompt: prompt(r.runner, "ab"), MaxTokens: 100})
 	if err != nil {
@@ -85,7 +94,7 @@ func TestChunkedPrefill(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if most.Load() != 16 || long.Load() != 201 {
+	if most.Load() != want || long.Load() != 201 {
 		t.Errorf("%d prompt tokens in a step, %d in all", most.Load(), long.Load())
 	}
 }

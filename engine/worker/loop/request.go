@@ -43,6 +43,9 @@ type Request struct {
 	// when 0.
 	Priority int
 	Due      time.Duration
+	// TPOT is the time per output token that is wanted; DefaultTPOT when 0. It
+	// bounds how much of others' prompts goes between two tokens.
+	TPOT time.Duration
 	// MaxTokens bounds the answer, the end token included. 0, or more than the
 	// context has room for, means what the context has room for.
 	MaxTokens int
