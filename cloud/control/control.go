@@ -64,6 +64,7 @@ type Control struct {
 	adminsUsed sightings
 	sealer     sealer
 	instances  Instances // nil where the process has none
+	kept       string    // list of members on disk, for follow alone
 }
 
 // New opens the secrets and, if there is one, the snapshot of the last run. It

@@ -22,9 +22,13 @@ type Instances interface {
 	Call(ctx context.Context, name, method, path string, in, out any) error
 }
 
-// Attach gives the control plane the instances to tell of and to add to. It is
-// called once, before the API serves and before Run.
-func (c *Control) Attach(i Instances) { c.instances = i }
+// Attach gives the control plane the instances to tell of, and adds those that
+// had joined when this gateway last knew. It is called once, before the API
+// serves and before Run.
+func (c *Control) Attach(i Instances) {
+	c.instances = i
+	c.loadMembers()
+}
 
 // expertsPath is a worker's REST of its experts.
 const expertsPath = "/instance/v1/experts"

@@ -37,15 +37,17 @@ func (s *someInstances) Call(_ context.Context, name, method, path string, in, o
 }
 
 func TestExperts(t *testing.T) {
-	o := options(t, testpg.Start(t))
-	p := start(t, o)
-	fleet := &someInstances{}
-	p.ready(t)
+	url, fleet := testpg.Start(t), &someInstances{}
 	var l list[instanceExperts]
-	if p.admin(t, http.MethodGet, "experts", nil).into(t, &l); len(l.Data) != 0 {
+	alone := start(t, options(t, url))
+	alone.ready(t)
+	if alone.admin(t, http.MethodGet, "experts", nil).into(t, &l); len(l.Data) != 0 {
 		t.Errorf("without instances: %+v", l.Data)
 	}
-	p.Attach(fleet)
+	o := alone.o
+	o.DataDir = t.TempDir()
+	p := startWith(t, o, fleet)
+	p.ready(t)
 	p.admin(t, http.MethodGet, "experts", nil).into(t, &l)
 	if len(l.Data) != 2 || l.Data[0].Problem != "balances no experts" || l.Data[0].Experts != nil || l.Data[1].Experts.Generation != 7 || l.Data[1].Role != "decode" {
 		t.Errorf("%+v", l.Data)

@@ -39,14 +39,17 @@ func (o *onePool) Call(_ context.Context, name, method, path string, in, out any
 }
 
 func TestPools(t *testing.T) {
-	p := start(t, options(t, testpg.Start(t)))
-	p.ready(t)
+	url, fleet := testpg.Start(t), &onePool{}
 	var l list[pool.Status]
-	if p.admin(t, http.MethodGet, "pools", nil).into(t, &l); len(l.Data) != 0 {
+	alone := start(t, options(t, url))
+	alone.ready(t)
+	if alone.admin(t, http.MethodGet, "pools", nil).into(t, &l); len(l.Data) != 0 {
 		t.Errorf("without instances: %+v", l.Data)
 	}
-	fleet := &onePool{}
-	p.Attach(fleet)
+	o := alone.o
+	o.DataDir = t.TempDir()
+	p := startWith(t, o, fleet)
+	p.ready(t)
 	if p.admin(t, http.MethodGet, "pools", nil).into(t, &l); len(l.Data) != 1 || l.Data[0].Report.Running != 3 || l.Data[0].Breaker != "closed" {
 		t.Errorf("%+v", l.Data)
 	}

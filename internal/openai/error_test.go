@@ -21,3 +21,15 @@ func TestRetryAfter(t *testing.T) {
 		}
 	}
 }
+
+func FuzzRetryAfter(f *testing.F) {
+	for _, s := range []string{"", "7", "-1", "1e3", "Mon, 30 Nov 2026 12:00:05 GMT", "99999999999"} {
+		f.Add(s, s)
+	}
+	f.Fuzz(func(t *testing.T, ms, after string) {
+		h := http.Header{"Retry-After-Ms": {ms}, "Retry-After": {after}}
+		if d := RetryAfter(h, time.Unix(0, 0)); d < 0 {
+			t.Errorf("%q %q: %s", ms, after, d)
+		}
+	})
+}
