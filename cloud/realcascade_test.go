@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weirhq/weir/cascade"
-	"github.com/weirhq/weir/engine/llama"
+	"github.com/weirhq/weir/engine/llama/llamatest"
 	"github.com/weirhq/weir/engine/models"
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/proc"
@@ -99,15 +98,7 @@ func TestCascadeOfRealModels(t *testing.T) {
 // "early" judges its answers after a few tokens.
 func realCascade(t *testing.T) *cloudRig {
 	t.Helper()
-	lib, err := llama.FindLibrary("", os.Getenv)
-	if err != nil {
-		if lib, err = filepath.Abs("../lib"); err == nil {
-			_, err = os.Stat(filepath.Join(lib, "libllama.so"))
-		}
-	}
-	if err != nil {
-		t.Skip("no inference library: run 'make engine'")
-	}
+	lib := llamatest.Installed(t, "../lib")
 	small, large := startWorker(t, lib, "hub-edge"), startWorker(t, lib, "hub-cloud")
 	return startCloud(t, http.NotFoundHandler(), func(c *Config) {
 		c.Instances = []Instance{{Name: "s", URL: small, Role: "mixed", Model: "hub-edge"}, {Name: "l", URL: large, Role: "mixed", Model: "hub-cloud"}}

@@ -21,7 +21,7 @@ import (
 	"github.com/weirhq/weir/edge"
 	"github.com/weirhq/weir/edge/internal/cloudtest"
 	"github.com/weirhq/weir/edge/internal/workertest"
-	"github.com/weirhq/weir/engine/llama"
+	"github.com/weirhq/weir/engine/llama/llamatest"
 	"github.com/weirhq/weir/engine/worker"
 	"github.com/weirhq/weir/internal/cli"
 	"github.com/weirhq/weir/internal/contract"
@@ -274,15 +274,7 @@ func TestAgentSaysWhatIsWrong(t *testing.T) {
 
 // The real worker with the bundled model, started and restarted by the agent.
 func TestAgentRunsTheBundledModel(t *testing.T) {
-	lib, err := llama.FindLibrary("", os.Getenv)
-	if err != nil {
-		if lib, err = filepath.Abs("../lib"); err == nil {
-			_, err = os.Stat(filepath.Join(lib, "libllama.so"))
-		}
-	}
-	if err != nil {
-		t.Skip("no inference library: run 'make engine'")
-	}
+	lib := llamatest.Installed(t, "../lib")
 	c := cloudtest.Start(t)
 	cfg := config(t, c, t.TempDir())
 	cfg.Lib, cfg.WorkerThreads, cfg.JoinTokenFile = lib, 1, tokenFile(t, c)

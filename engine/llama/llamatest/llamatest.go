@@ -11,12 +11,37 @@ import (
 	"github.com/weirhq/weir/engine/llama"
 )
 
-// Library returns the library folder, and installs the library first when it is
-// absent. The test is skipped where that fails, e.g. without npm.
-func Library(t testing.TB) string {
+// Installed returns the library folder: WEIR_LIB, one that is installed, or beside.
+// The test is skipped where there is none, and fails where WEIR_LIB names it.
+func Installed(t testing.TB, beside string) string {
+	t.Helper()
+	dir, ok := find(t)
+	if ok {
+		return dir
+	}
+	dir, err := llama.FindLibrary(beside, os.Getenv)
+	if err != nil {
+		t.Skipf("run 'make engine': %v", err)
+	}
+	return dir
+}
+
+func find(t testing.TB) (dir string, ok bool) {
 	t.Helper()
 	dir, err := llama.FindLibrary("", os.Getenv)
-	if err == nil {
+	if err != nil && os.Getenv("WEIR_LIB") != "" {
+		t.Fatal(err)
+	}
+	return dir, err == nil
+}
+
+// Library returns the library folder, and installs the library first when it is
+// absent. The test is skipped where that fails, e.g. without npm, and fails where
+// WEIR_LIB names a folder without it.
+func Library(t testing.TB) string {
+	t.Helper()
+	dir, ok := find(t)
+	if ok {
 		return dir
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
