@@ -202,6 +202,10 @@ func (id Identity) MayUseClass(name string) bool {
 	return id.Key == nil || allows(id.Key.Classes, name)
 }
 
+// ScopeExplain lets a key see signals and candidates' scores. It is the only
+// scope.
+const ScopeExplain = "explain"
+
 // HasScope reports whether the key carries the scope.
 func (id Identity) HasScope(scope string) bool {
 	return id.Key != nil && slices.Contains(id.Key.Scopes, scope)

@@ -27,7 +27,7 @@ func (r rotation) grace() (time.Duration, error) {
 	return time.Duration(r.GraceSeconds) * time.Second, nil
 }
 
-func keyRoutes() []adminRoute {
+func (c *Control) keyRoutes() []adminRoute {
 	return []adminRoute{
 		view("/keys", read, "listKeys", "List API keys, oldest first.", ofTenant, pages(
 			func(a *adminCall, tenant string, p store.Page) ([]store.Key, error) {
@@ -36,6 +36,9 @@ func keyRoutes() []adminRoute {
 			func(k store.Key) string { return k.ID })),
 		create("/keys", manage, "createKey", "Add an API key.", func(a *adminCall, n store.NewKey) (shown shownKey, ch *store.Change, err error) {
 			if n.TenantID, err = a.tenant(n.TenantID); err != nil {
+				return shown, nil, err
+			}
+			if err := c.knowModels(a, "models", n.Models); err != nil {
 				return shown, nil, err
 			}
 			k, secret, err := a.tx.CreateKey(a.ctx, n)
@@ -49,6 +52,11 @@ func keyRoutes() []adminRoute {
 				before, err := a.key()
 				if err != nil {
 					return before, nil, err
+				}
+				if n.Models != nil {
+					if err := c.knowModels(a, "models", *n.Models); err != nil {
+						return before, nil, err
+					}
 				}
 				k, err := a.tx.UpdateKey(a.ctx, a.who.TenantID, before.ID, n)
 				return k, keyChange("key.update", &before, k), err
@@ -92,9 +100,9 @@ func rotateKey(a *adminCall, r rotation) (shownKey, *store.Change, error) {
 	return shownKey{k, secret.Reveal()}, keyChange("key.rotate", &before, k), err
 }
 
-func limitRoutes() []adminRoute {
+func (c *Control) limitRoutes() []adminRoute {
 	return []adminRoute{
-		view("/limits", read, "listLimits", "List limits, oldest first.", ofTenant, pages(
+		view("/limits", read, "listLimits", "List limits, oldest first.", ofTenantByID, pages(
 			func(a *adminCall, tenant string, p store.Page) ([]store.Limit, error) {
 				return a.tx.Limits(a.ctx, tenant, p)
 			},
@@ -103,6 +111,11 @@ func limitRoutes() []adminRoute {
 			func(a *adminCall, n store.NewLimit) (l store.Limit, ch *store.Change, err error) {
 				if n.TenantID, err = a.tenant(n.TenantID); err != nil {
 					return l, nil, err
+				}
+				if n.Model != "" {
+					if err := c.knowModels(a, "model", []string{n.Model}); err != nil {
+						return l, nil, err
+					}
 				}
 				n.SetBy = a.side()
 				l, err = a.tx.CreateLimit(a.ctx, n)
@@ -147,6 +160,41 @@ func (a *adminCall) limit() (store.Limit, error) {
 		err = forbidden("set_by", "the platform has set this limit: only a platform admin changes it")
 	}
 	return l, err
+}
+
+// bundledEdge is the model that devices have by default.
+const bundledEdge = "hub-edge"
+
+// knowModels refuses names of models that are nowhere configured: a key or a
+// limit with one would never take effect. A device's own model is known by its
+// row of the price book.
+func (c *Control) knowModels(a *adminCall, field string, names []string) error {
+	known := map[string]bool{bundledEdge: true}
+	for _, m := range c.o.Models {
+		// A limit counts the model that answers, which a cascade's name is not.
+		if !m.Cascade || field != "model" {
+			known[m.Name] = true
+		}
+	}
+	for _, name := range c.o.Pools {
+		known[name] = true
+	}
+	for _, s := range c.listPools().Data {
+		known[s.Model] = true
+	}
+	for _, name := range names {
+		if known[name] {
+			continue
+		}
+		priced, err := a.tx.Priced(a.ctx, tenants.Edge, name)
+		if err != nil {
+			return err
+		}
+		if !priced {
+			return badValue(field, "no model %q is configured here, nor an edge model of that name in the price book", name)
+		}
+	}
+	return nil
 }
 
 func badValue(field, format string, args ...any) error {

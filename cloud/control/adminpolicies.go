@@ -95,7 +95,7 @@ func (c *Control) deviceRoutes() []adminRoute {
 		view("/join-tokens/:id", read, "getJoinToken", "Show a join token.", nil, func(a *adminCall) (store.JoinToken, error) {
 			return a.tx.JoinTokenByID(a.ctx, a.who.TenantID, a.Param("id"))
 		}),
-		view("/devices", read, "listDevices", "List devices, oldest first.", ofTenant, pages(
+		view("/devices", read, "listDevices", "List devices, oldest first.", ofTenantByID, pages(
 			func(a *adminCall, tenant string, p store.Page) ([]store.Device, error) {
 				return a.tx.Devices(a.ctx, tenant, p)
 			},

@@ -20,11 +20,13 @@ const (
 
 // Parameters of lists.
 var (
-	paramTenant = openapi.Param{Name: "tenant_id", In: "query", Format: "uuid", Doc: "only this tenant's; a token that is bound to a tenant needs none"}
-	paramAfter  = openapi.Param{Name: "after", In: "query", Doc: "next of the page before"}
-	paramLimit  = openapi.Param{Name: "limit", In: "query", Type: "integer", Doc: "1 to 1000, default 100"}
-	ofTenant    = []openapi.Param{paramTenant, paramAfter, paramLimit}
-	ofPlatform  = []openapi.Param{paramAfter, paramLimit}
+	paramTenant  = openapi.Param{Name: "tenant_id", In: "query", Format: "uuid", Doc: "only this tenant's; a token that is bound to a tenant needs none"}
+	paramAfter   = openapi.Param{Name: "after", In: "query", Doc: "next of the page before"}
+	paramLimit   = openapi.Param{Name: "limit", In: "query", Type: "integer", Doc: "1 to 1000, default 100"}
+	paramAfterID = openapi.Param{Name: "after", In: "query", Format: "uuid", Doc: "next of the page before"}
+	ofTenantByID = []openapi.Param{paramTenant, paramAfterID, paramLimit}
+	ofTenant     = []openapi.Param{paramTenant, paramAfter, paramLimit}
+	ofPlatform   = []openapi.Param{paramAfter, paramLimit}
 )
 
 // readQuery reads parameters, each at most once, and refuses those not in

@@ -12,7 +12,7 @@ import (
 func (c *Control) adminRoutes() []adminRoute {
 	var all []adminRoute
 	for _, part := range [][]adminRoute{
-		tenantRoutes(), tokenRoutes(), keyRoutes(), limitRoutes(), classRoutes(), priceRoutes(), policyRoutes(),
+		tenantRoutes(), tokenRoutes(), c.keyRoutes(), c.limitRoutes(), classRoutes(), priceRoutes(), policyRoutes(),
 		c.deviceRoutes(), c.expertRoutes(), c.poolRoutes(), c.memberRoutes(), usageRoutes(), auditRoutes(), c.metaRoutes(),
 	} {
 		all = append(all, part...)
@@ -22,7 +22,7 @@ func (c *Control) adminRoutes() []adminRoute {
 
 func tenantRoutes() []adminRoute {
 	return []adminRoute{
-		view("/tenants", read, "listTenants", "List tenants, oldest first.", ofTenant, pages(
+		view("/tenants", read, "listTenants", "List tenants, oldest first.", ofTenantByID, pages(
 			func(a *adminCall, tenant string, p store.Page) ([]store.Tenant, error) {
 				return a.tx.Tenants(a.ctx, tenant, p)
 			},

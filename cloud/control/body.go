@@ -7,8 +7,10 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
 
@@ -51,6 +53,9 @@ func decode(c *gin.Context, v any) error {
 }
 
 func decodeBytes(b []byte, v any) error {
+	if !utf8.Valid(b) {
+		return openai.BadRequest("", openai.CodeInvalidJSON, "the body is not valid UTF-8")
+	}
 	if t := bytes.TrimSpace(b); len(t) == 0 || t[0] != '{' {
 		return openai.BadRequest("", openai.CodeInvalidJSON, "the body must be a JSON object")
 	}
@@ -62,20 +67,70 @@ func decodeBytes(b []byte, v any) error {
 			err = errors.New("data after the object")
 		}
 	}
-	return bodyError(err)
+	if err != nil {
+		return bodyError(err, b, v)
+	}
+	if name := repeated(json.NewDecoder(bytes.NewReader(b))); name != "" {
+		return openai.BadRequest(name, openai.CodeInvalidValue, "%s: the member is given twice", name)
+	}
+	return nil
 }
 
-func bodyError(err error) error {
-	if err == nil {
-		return nil
+// repeated returns the first member of the next value that an object has twice,
+// "" for none. The value has been found to be valid JSON.
+func repeated(dec *json.Decoder) string {
+	start, _ := dec.Token()
+	open, nested := start.(json.Delim)
+	if !nested {
+		return ""
 	}
+	seen := map[string]bool{}
+	for dec.More() {
+		if open == '{' {
+			key, _ := dec.Token()
+			name, _ := key.(string)
+			if seen[name] {
+				return name
+			}
+			seen[name] = true
+		}
+		if name := repeated(dec); name != "" {
+			return name
+		}
+	}
+	_, _ = dec.Token() // the end
+	return ""
+}
+
+// badTime returns the member of b that should be a time and is none. The fields
+// of v say which should.
+func badTime(b []byte, v any) string {
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(b, &members) // b is an object
+	t := reflect.TypeOf(v).Elem()
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		raw, given := members[name]
+		if !given {
+			continue
+		}
+		var when *time.ParseError
+		if errors.As(json.Unmarshal(raw, reflect.New(t.Field(i).Type).Interface()), &when) {
+			return name
+		}
+	}
+	return ""
+}
+
+func bodyError(err error, body []byte, v any) error {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
 		return openai.BadRequest(kind.Field, openai.CodeInvalidValue, "%s: want %s, not %s", kind.Field, typeName(kind), kind.Value)
 	}
 	var when *time.ParseError
 	if errors.As(err, &when) {
-		return openai.BadRequest("", openai.CodeInvalidValue, "times look like 2026-01-31T00:00:00Z")
+		name := badTime(body, v)
+		return openai.BadRequest(name, openai.CodeInvalidValue, "%s: times look like 2026-01-31T00:00:00Z", name)
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		name = strings.Trim(name, `"`)

@@ -35,10 +35,10 @@ func (p *plane) newWorld(t *testing.T, name string) world {
 	w := world{tenant: p.newTenant(t, name), kinds: map[string]string{}}
 	w.kinds["tenants"] = w.tenant
 	for route, body := range map[string]map[string]any{
-		"keys":         {"name": name, "scopes": []string{name}},
+		"keys":         {"name": name, "scopes": []string{"explain"}},
 		"admin-tokens": {"name": name, "role": "viewer"},
 		"join-tokens":  {"name": name},
-		"limits":       {"model": name, "kind": "requests", "window": "minute", "limit": 5},
+		"limits":       {"kind": "requests", "window": "minute", "limit": 5},
 	} {
 		body["tenant_id"] = w.tenant
 		var made struct{ ID string }

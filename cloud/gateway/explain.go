@@ -12,9 +12,6 @@ import (
 	"github.com/weirhq/weir/tenants"
 )
 
-// scopeExplain lets a key see the candidates' scores.
-const scopeExplain = "explain"
-
 // explanation is why a request went where it went. It names instances by their
 // opaque names and holds nothing of the prompt or the answer.
 type explanation struct {
@@ -158,7 +155,7 @@ func (g *Gateway) showExplanation(x *exchange) {
 			Message: "no such request is remembered here: only the newest of your own are, and only by the gateway that served them"})
 		return
 	}
-	if x.who.HasScope(scopeExplain) {
+	if x.who.HasScope(tenants.ScopeExplain) {
 		x.answer(g.withOpaqueNames(e))
 		return
 	}

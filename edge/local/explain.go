@@ -12,13 +12,11 @@ import (
 	"github.com/weirhq/weir/edge/foresight"
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/tenants"
 )
 
 // ringSize is how many requests can be explained afterwards.
 const ringSize = 1024
-
-// scopeExplain is the key scope that shows signals and scores.
-const scopeExplain = "explain"
 
 // explained is what GET /v1/weir/requests/{id} tells of a request. It holds
 // neither prompt nor answer.
@@ -145,7 +143,7 @@ func (c *call) scores() *scores {
 func (s *Server) final(c *call) *contract.Result {
 	if c.opt.Explain {
 		e := c.explained(s.opt.Now().Sub(c.arrived))
-		if e.Weir = nil; !c.HasScope(scopeExplain) {
+		if e.Weir = nil; !c.HasScope(tenants.ScopeExplain) {
 			e.Scores = nil
 		}
 		c.result.Explain = e
@@ -198,7 +196,7 @@ func (s *Server) serveExplain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	shown := *e
-	if !who.HasScope(scopeExplain) {
+	if !who.HasScope(tenants.ScopeExplain) {
 		shown.Scores, shown.Label = nil, nil
 	}
 	s.serveJSON(w, &shown)

@@ -115,7 +115,7 @@ func (s *Store) AdminTokenByID(ctx context.Context, tenant, id string) (AdminTok
 
 // AdminTokens lists tokens, oldest first; only the tenant's when given.
 func (s *Store) AdminTokens(ctx context.Context, tenant string, p Page) ([]AdminToken, error) {
-	return list(ctx, s, "list admin tokens", scanAdmin,
+	return listAfter(ctx, s, "admin_tokens", p.After, "list admin tokens", scanAdmin,
 		`select `+adminColumns+` from weir.admin_tokens
 		where ($1 = '' or tenant_id::text = $1)
 		and ($2 = '' or (created_at, id) > (select created_at, id from weir.admin_tokens where id = $2))

@@ -96,7 +96,7 @@ func (s *Store) JoinTokenByID(ctx context.Context, tenant, id string) (JoinToken
 
 // JoinTokens lists tokens, oldest first; only the tenant's when given.
 func (s *Store) JoinTokens(ctx context.Context, tenant string, p Page) ([]JoinToken, error) {
-	return list(ctx, s, "list join tokens", scanJoin,
+	return listAfter(ctx, s, "join_tokens", p.After, "list join tokens", scanJoin,
 		`select `+joinColumns+` from weir.join_tokens
 		where ($1 = '' or tenant_id::text = $1)
 		and ($2 = '' or (created_at, id) > (select created_at, id from weir.join_tokens where id = $2))

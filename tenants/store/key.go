@@ -78,12 +78,43 @@ func (n NewKey) check() error {
 	if err := checkName("name", n.Name, false); err != nil {
 		return err
 	}
-	for field, names := range map[string][]string{"scopes": n.Scopes, "models": n.Models, "classes": n.Classes} {
-		if err := checkNames(field, names); err != nil {
+	return checkAllowed(&n.Scopes, &n.Models, &n.Classes)
+}
+
+// checkAllowed checks what a key may do; nil is not given.
+func checkAllowed(scopes, models, classes *[]string) error {
+	for _, m := range []struct {
+		field string
+		names *[]string
+	}{{"scopes", scopes}, {"models", models}, {"classes", classes}} {
+		if m.names == nil {
+			continue
+		}
+		if err := checkNames(m.field, *m.names); err != nil {
 			return err
 		}
 	}
+	if scopes != nil {
+		for _, s := range *scopes {
+			if s != tenants.ScopeExplain {
+				return badField("scopes", "there is no scope %q: want %s", s, tenants.ScopeExplain)
+			}
+		}
+	}
 	return nil
+}
+
+// checkClasses refuses classes that are not there.
+func (s *Store) checkClasses(ctx context.Context, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	missing, err := list(ctx, s, "look up SLO classes", pgx.RowTo[string],
+		`select n from unnest($1::text[]) n where n not in (select name from weir.slo_classes) order by n`, names)
+	if err == nil && len(missing) > 0 {
+		err = badField("classes", "there is no SLO class %q", missing[0])
+	}
+	return err
 }
 
 const keyColumns = `id, tenant_id::text, name, state, scopes, models, classes, created_at, expires_at, rotated_at, prev_not_after, last_used_at`
@@ -108,6 +139,9 @@ func utc(times ...*time.Time) {
 // The error is ErrNotFound when there is no such tenant.
 func (s *Store) CreateKey(ctx context.Context, n NewKey) (Key, tenants.Key, error) {
 	if err := n.check(); err != nil {
+		return Key{}, tenants.Key{}, err
+	}
+	if err := s.checkClasses(ctx, n.Classes); err != nil {
 		return Key{}, tenants.Key{}, err
 	}
 	secret, err := tenants.MintKey()
@@ -136,11 +170,11 @@ func (s *Store) UpdateKey(ctx context.Context, tenant, id string, c KeyChange) (
 			return Key{}, err
 		}
 	}
-	for field, names := range map[string]*[]string{"scopes": c.Scopes, "models": c.Models, "classes": c.Classes} {
-		if names == nil {
-			continue
-		}
-		if err := checkNames(field, *names); err != nil {
+	if err := checkAllowed(c.Scopes, c.Models, c.Classes); err != nil {
+		return Key{}, err
+	}
+	if c.Classes != nil {
+		if err := s.checkClasses(ctx, *c.Classes); err != nil {
 			return Key{}, err
 		}
 	}
@@ -181,7 +215,7 @@ func (s *Store) RevokeKey(ctx context.Context, tenant, id string) (Key, error) {
 
 // Keys lists keys, oldest first; only the tenant's when given.
 func (s *Store) Keys(ctx context.Context, tenant string, p Page) ([]Key, error) {
-	return list(ctx, s, "list keys", scanKey,
+	return listAfter(ctx, s, "api_keys", p.After, "list keys", scanKey,
 		`select `+keyColumns+` from weir.api_keys
 		where ($1 = '' or tenant_id::text = $1)
 		and ($2 = '' or (created_at, id) > (select created_at, id from weir.api_keys where id = $2))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -91,6 +92,9 @@ func (s *Store) PolicyOf(ctx context.Context, tenant, class string) (Policy, err
 // The cursor is "tenant/class".
 func (s *Store) Policies(ctx context.Context, tenant string, p Page) ([]Policy, error) {
 	at, class, _ := strings.Cut(p.After, "/")
+	if _, err := uuid.Parse(at); err != nil && p.After != "" {
+		return nil, badField("after", "not a cursor of this list")
+	}
 	return list(ctx, s, "list policies", scanPolicyRow,
 		`select `+policyColumns+` from weir.policies
 		where ($1 = '' or tenant_id::text = $1) and ($2 = '' or (tenant_id::text, class) > ($2, $3))

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/weirhq/weir/tenants"
 )
 
@@ -69,4 +71,9 @@ func (s *Store) Prices(ctx context.Context, p Page) ([]tenants.Price, error) {
 	}
 	return list(ctx, s, "list prices", scanPrice,
 		`select `+priceColumns+` from weir.prices where version > $1 order by version limit $2`, after, p.limit())
+}
+
+// Priced reports whether the price book names a model of a tier.
+func (s *Store) Priced(ctx context.Context, tier tenants.Tier, model string) (bool, error) {
+	return one(ctx, s, "look up price", pgx.RowTo[bool], `select exists (select from weir.prices where tier = $1 and model = $2)`, tier, model)
 }

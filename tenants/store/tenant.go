@@ -145,3 +145,17 @@ func list[T any](ctx context.Context, s *Store, doing string, scan func(pgx.Coll
 	v, err := pgx.CollectRows(rows, scan)
 	return v, wrap(doing, err)
 }
+
+// listAfter is list for a table whose pages begin after an id: one that nobody
+// has is no cursor, while one of the last row has an empty page after it.
+func listAfter[T any](ctx context.Context, s *Store, table, after, doing string, scan func(pgx.CollectableRow) (T, error), sql string, args ...any) ([]T, error) {
+	out, err := list(ctx, s, doing, scan, sql, args...)
+	if err != nil || len(out) > 0 || after == "" {
+		return out, err
+	}
+	known, err := list(ctx, s, doing, pgx.RowTo[bool], `select exists (select from weir.`+table+` where id = $1)`, after)
+	if err == nil && !known[0] {
+		return nil, badField("after", "not a cursor of this list")
+	}
+	return out, err
+}

@@ -82,7 +82,7 @@ func (s *Store) WorkerTokenByID(ctx context.Context, id string) (WorkerToken, er
 
 // WorkerTokens lists tokens, oldest first.
 func (s *Store) WorkerTokens(ctx context.Context, p Page) ([]WorkerToken, error) {
-	return list(ctx, s, "list worker tokens", scanWorkerToken,
+	return listAfter(ctx, s, "worker_tokens", p.After, "list worker tokens", scanWorkerToken,
 		`select `+workerTokenColumns+` from weir.worker_tokens
 		where ($1 = '' or (created_at, id) > (select created_at, id from weir.worker_tokens where id = $1))
 		order by created_at, id limit $2`, p.After, p.limit())
