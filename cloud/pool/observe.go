@@ -12,9 +12,13 @@ type group struct {
 // instances that are out for soft reasons stay in as suspects.
 func (p *Pool) observeLocked() []route.InstanceView {
 	now := p.now()
-	size, soft := map[group]int{}, map[group]int{}
+	size, soft, sound := map[group]int{}, map[group]int{}, map[group]bool{}
 	for _, in := range p.inst {
-		size[in.group()]++
+		g := in.group()
+		size[g]++
+		if out, _ := in.vitals.out(now); !out && !in.vitals.suspect {
+			sound[g] = true
+		}
 	}
 	p.views = p.views[:0]
 	for _, in := range p.inst {
@@ -22,7 +26,8 @@ func (p *Pool) observeLocked() []route.InstanceView {
 		out, hard := in.vitals.out(now)
 		v.Ready = !out
 		if out && !hard {
-			if g := in.group(); soft[g] < capped(size[g]) {
+			// A breaker alone leaves nobody to suspects: those may be dead.
+			if g := in.group(); soft[g] < capped(size[g]) && (sound[g] || !in.vitals.up) {
 				soft[g]++
 			} else {
 				v.Ready, v.Suspect = true, true

@@ -252,6 +252,27 @@ func TestBreakerAndSlowStart(t *testing.T) {
 	}
 }
 
+// TestBreakerBesideASuspect: an instance whose breaker is open stays a suspect
+// where the others are suspects, too: they may be dead.
+func TestBreakerBesideASuspect(t *testing.T) {
+	p := still(t, Member{Name: "a", URL: "http://h", Model: "m"}, Member{Name: "b", URL: "http://h", Model: "m"})
+	a, b := p.inst[0], p.inst[1]
+	for range 3 {
+		b.vitals.failed("stall", true, p.now())
+	}
+	if status(p, "b").Ready {
+		t.Fatal("in although its breaker is open and another is well")
+	}
+	p.note(a, health{}, &probeError{"timeout", false})
+	if got := status(p, "b"); !got.Ready || !got.Suspect {
+		t.Errorf("the only one beside a suspect: %+v", got)
+	}
+	p.note(a, health{}, nil)
+	if status(p, "b").Ready {
+		t.Error("in although the other is well again")
+	}
+}
+
 // TestTrialEndsWithItsProcess: a trial that hangs does not keep out the process
 // that took the place of the one it ran at.
 func TestTrialEndsWithItsProcess(t *testing.T) {
