@@ -2,6 +2,7 @@ package tenantbench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weirhq/weir/cloud/benchrig"
@@ -55,61 +57,101 @@ func openDatabase(ctx context.Context, env bench.Env) (*database, error) {
 }
 
 const (
-	ledgerBatch  = 5000 // rows of a bare COPY, as many as a gateway writes at a time
-	ledgerRounds = 12
-	roundRows    = 4 * ledgerBatch
-	background   = 300 // requests per second that the gateway serves meanwhile
+	ledgerBatch = 5000 // rows of a bare COPY, as many as a gateway writes at a time
+	ledgerRows  = 240_000
+	background  = 300 // requests per second that the gateway serves meanwhile
 )
 
-// measureLedger moves rows by turns from a gateway's files into the ledger,
-// with its sums, and by bare COPY from memory into a table of the same shape,
-// while the gateway serves. It returns the ledger's rows per second and their
-// ratio to COPY's.
-func measureLedger(ctx context.Context, env bench.Env, db *database, r *rig, rounds int) (rate, ratio float64, err error) {
+// ledgerFigures are what measureLedger finds.
+type ledgerFigures struct {
+	rate   float64 // rows per second in the ledger, with their sums
+	ratio  float64 // of a bare COPY's
+	served float64 // requests per second of the gateway meanwhile
+}
+
+// measureLedger moves n rows from a gateway's files into the ledger, with its
+// sums, in one run while the gateway serves. Half of a bare COPY of the same
+// rows, from memory into a table of the same shape, comes before it and half
+// after, as the machine changes.
+func measureLedger(ctx context.Context, env bench.Env, db *database, r *rig, n int) (f ledgerFigures, err error) {
 	conn, err := db.pool.Acquire(ctx)
 	if err != nil {
-		return 0, 0, err
+		return f, err
 	}
 	defer conn.Release()
 	if _, err := conn.Exec(ctx, `create table bare (like weir.usage_ledger including all)`); err != nil {
-		return 0, 0, err
+		return f, err
 	}
 	recorder, err := rows.Open(rows.Options{Dir: filepath.Join(env.Dir, "drain"), Sink: ledger.NewStore(db.pool), Batch: ledgerBatch, Log: benchrig.Log})
 	if err != nil {
-		return 0, 0, err
+		return f, err
 	}
 	defer closeRecorder(recorder)
 	served, stop := r.load(ctx)
 	defer stop()
-	var draining, copying time.Duration
-	var answered int64
-	for i := range rounds + 1 {
-		batch := someRows(roundRows)
-		if err := record(recorder, batch); err != nil {
-			return 0, 0, err
+	// What is made once: partitions and plans.
+	if _, err := drain(ctx, recorder, someRows(ledgerBatch)); err != nil {
+		return f, err
+	}
+	if _, err := bareCopy(ctx, conn.Conn(), someRows(ledgerBatch)); err != nil {
+		return f, err
+	}
+	all := someRows(n)
+	before, err := bareCopy(ctx, conn.Conn(), all[:n/2])
+	if err != nil {
+		return f, err
+	}
+	from := served.Load()
+	draining, err := drain(ctx, recorder, all)
+	if err != nil {
+		return f, err
+	}
+	f.served = float64(served.Load()-from) / draining.Seconds()
+	after, err := bareCopy(ctx, conn.Conn(), all[n/2:])
+	if err != nil {
+		return f, err
+	}
+	f.rate = float64(n) / draining.Seconds()
+	f.ratio = (before + after).Seconds() / draining.Seconds()
+	fmt.Fprintf(env.Out, "ledger: %d rows from files with sums at %.0f rows/s, in one run of %.1f s; bare COPY from memory %.0f rows/s; meanwhile %.0f requests/s were served\n",
+		n, f.rate, draining.Seconds(), f.rate/f.ratio, f.served)
+	return f, nil
+}
+
+// drain puts rows into a gateway's files and returns how long it takes until
+// the ledger has the last, while they are still being put there.
+func drain(ctx context.Context, r *rows.Recorder, batch []tenants.UsageRecord) (time.Duration, error) {
+	want := r.Stats().Inserted + uint64(len(batch))
+	began, recorded := time.Now(), make(chan error, 1)
+	go func() { recorded <- record(r, batch) }()
+	for r.Stats().Inserted < want {
+		if err := r.Flush(ctx); err != nil {
+			return 0, errors.Join(err, <-recorded)
 		}
-		before, began := served.Load(), time.Now()
-		if err := recorder.Flush(ctx); err != nil {
-			return 0, 0, err
-		}
-		between := time.Now()
-		for part := range slices.Chunk(batch, ledgerBatch) {
-			if err := ledger.BareCopy(ctx, conn.Conn(), "bare", part); err != nil {
-				return 0, 0, err
+		select {
+		case err := <-recorded:
+			if err != nil {
+				return 0, err
 			}
-		}
-		if i > 0 { // the first makes partitions and plans
-			draining, copying = draining+between.Sub(began), copying+time.Since(between)
-			answered += served.Load() - before
+			recorded <- nil
+		default:
 		}
 	}
-	if st := recorder.Stats(); st.Inserted != uint64((rounds+1)*roundRows) || st.Duplicates != 0 {
-		return 0, 0, fmt.Errorf("bench: the ledger took %+v of %d rows", st, (rounds+1)*roundRows)
+	took := time.Since(began)
+	if st := r.Stats(); st.Inserted != want || st.Duplicates != 0 {
+		return 0, fmt.Errorf("bench: the ledger took %+v of %d rows", st, want)
 	}
-	perSecond := func(d time.Duration) float64 { return float64(rounds*roundRows) / d.Seconds() }
-	fmt.Fprintf(env.Out, "ledger: %d rows from files with sums at %.0f rows/s; bare COPY from memory %.0f rows/s; meanwhile %.0f requests/s were served\n",
-		rounds*roundRows, perSecond(draining), perSecond(copying), float64(answered)/(draining+copying).Seconds())
-	return perSecond(draining), copying.Seconds() / draining.Seconds(), nil
+	return took, <-recorded
+}
+
+func bareCopy(ctx context.Context, conn *pgx.Conn, all []tenants.UsageRecord) (time.Duration, error) {
+	began := time.Now()
+	for part := range slices.Chunk(all, ledgerBatch) {
+		if err := ledger.BareCopy(ctx, conn, "bare", part); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(began), nil
 }
 
 // record puts rows into a gateway's files.

@@ -30,8 +30,8 @@ func TestRig(t *testing.T) {
 	if _, err := r.added(t.Context(), 20); err != nil {
 		t.Error(err)
 	}
-	if rate, ratio, err := measureLedger(t.Context(), env, db, r, 1); err != nil || rate <= 0 || ratio <= 0 {
-		t.Errorf("ledger %v rows/s, ratio %v: %v", rate, ratio, err)
+	if f, err := measureLedger(t.Context(), env, db, r, 20_000); err != nil || f.rate <= 0 || f.ratio <= 0 || f.served <= 0 {
+		t.Errorf("ledger %+v: %v", f, err)
 	}
 	r.Close() // delivers what waits
 	var rows int
