@@ -147,6 +147,37 @@ func TestEscalatedAnswersTeach(t *testing.T) {
 	}
 }
 
+// A stream that was let over at its beginning teaches where the edge had finished
+// unseen before the cloud's first event, and else not.
+func TestStreamsLetOverTeach(t *testing.T) {
+	p, log := &pupil{}, &records{}
+	ended, gate := make(chan struct{}, 8), make(chan struct{}) // the generation has; the worker may go on
+	n := startStreaming(t, func(o *local.Options) {
+		p.view.Calibration, p.view.Calibrated = *o.Calibration, true
+		o.Learner, o.Decisions = p, log
+		o.Generator = &middle{Generator: o.Generator, after: func() { ended <- struct{}{} }}
+	})
+	n.cloud.Answer(func(w http.ResponseWriter, r *http.Request) {
+		<-ended
+		cloudtest.Say("from the cloud")(w, r)
+	})
+	n.worker.Set(workertest.Reply{Text: eight, Logprob: -1})
+	a := n.chat(`,"stream":true`)
+	settled(t, log, 1)
+	eventually(t, "a lesson", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.escalated) == 1 })
+	if p.escalated[0].Answer != eight || a.text != "from the cloud" || log.last().Propensity != 1 {
+		t.Errorf("%q teaches %+v by %+v", a.text, p.escalated[0], log.last())
+	}
+	n.cloud.Answer(nil)
+	defer close(gate)
+	n.worker.Set(workertest.Reply{Text: eight, Logprob: -1, Gate: gate, GateAt: 7})
+	n.chat(`,"stream":true`)
+	settled(t, log, 2)
+	if len(p.escalated) != 1 || log.last().Propensity != 0 {
+		t.Errorf("an unfinished draft teaches: %+v by %+v", p.escalated, log.last())
+	}
+}
+
 // Nothing is asked for a label that privacy, mode, a limit or a failure keeps
 // here.
 func TestWhatIsNeverShadowed(t *testing.T) {

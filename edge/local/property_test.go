@@ -6,10 +6,13 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/weirhq/weir/edge/internal/embedtest"
 	"github.com/weirhq/weir/edge/internal/workertest"
+	"github.com/weirhq/weir/edge/local"
 )
 
 // script is a fault script with the client's wishes.
@@ -19,6 +22,9 @@ type script struct {
 	handoff   string
 	tokens    int // of the window, -1 for the model's
 	continues bool
+	foresees  string // a setting that goes by the prompt: "" for none
+	about     string // the prompt
+	blind     bool   // the embedder is down
 	mode      string
 	private   bool
 	stream    bool
@@ -43,6 +49,11 @@ func drawScript(r *rapid.T, n int) script {
 		stream:  rapid.IntRange(0, 4).Draw(r, "stream") > 0,
 		key:     fmt.Sprint("k", n),
 	}
+	if rapid.IntRange(0, 3).Draw(r, "thinks") == 0 {
+		s.worker.Text = "<think> hm </think> " + s.worker.Text
+	}
+	s.foresees, s.about = pick("foresees", "", "sticky", "skip_edge", "hedge"), pick("about", "river", "lamp")
+	s.blind = rapid.Bool().Draw(r, "embedder down")
 	s.continues = rapid.Bool().Draw(r, "continues")
 	if rapid.IntRange(0, 9).Draw(r, "refuses") == 0 {
 		s.worker.Status = 503
@@ -54,6 +65,9 @@ func (s *script) policy() string {
 	window := ""
 	if s.tokens >= 0 {
 		window = fmt.Sprintf(`,"window":{"tokens":%d,"wait_ms":0}`, s.tokens)
+	}
+	if s.foresees != "" {
+		window += fmt.Sprintf(`,%q:true`, s.foresees)
 	}
 	return fmt.Sprintf(`{"name":"p","handoff":%q%s}`, s.handoff, window)
 }
@@ -82,13 +96,23 @@ func (s *script) allowed(text string, handedOver bool) bool {
 // one end; a local-only request never reaches the cloud; each local attempt is
 // accounted once; a retry under the same Idempotency-Key is never billed again.
 func TestStreamingInvariant(t *testing.T) {
-	n := startStreaming(t, nil)
+	embedder, clock := embedtest.Start(t), newClock()
+	n := startStreaming(t, func(o *local.Options) {
+		embedding(t, o, embedder)
+		o.Now = clock.now
+	})
+	n.setHandoff(`{"name":"p","hedge":true}`, false)
+	n.teach(clock, 15*time.Second, 8*time.Second)
 	count := 0
 	rapid.Check(t, func(r *rapid.T) {
 		n.t = t
 		count++
 		s := drawScript(r, count)
 		n.setHandoff(s.policy(), s.continues)
+		embedder.Fail(s.blind)
+		if s.foresees == "hedge" { // by the clock its deadline is tight
+			s.worker.Before = func() { clock.add(15 * time.Second) }
+		}
 		n.worker.Set(s.worker)
 		n.cloud.Answer(cloudFaults[s.cloud])
 		eventually(t, "a worker that is ready", n.ready)
@@ -110,7 +134,7 @@ func TestStreamingInvariant(t *testing.T) {
 		if strings.Contains(n.log.String(), "request panicked") {
 			r.Fatal("a request panicked")
 		}
-		if !s.stream && !s.private && s.mode == "prefer-edge" && s.cloud == "fine" && a.status != http.StatusOK {
+		if !s.stream && !s.private && s.mode == "prefer-edge" && s.cloud == "fine" && s.foresees != "hedge" && a.status != http.StatusOK {
 			r.Fatalf("the cloud was there: status %d, %+v", a.status, a.weir)
 		}
 		if !s.allowed(a.text, a.weir.HandoffToken > 0 || a.errCode != "") {
@@ -146,7 +170,11 @@ func (n *node) ask(s *script) answer {
 	if s.private {
 		privacy = "local-only"
 	}
-	return n.chat(fmt.Sprintf(`,"stream":%v`, s.stream), "X-Weir-Mode", s.mode, "X-Weir-Privacy", privacy, "Idempotency-Key", s.key)
+	headers := []string{"X-Weir-Mode", s.mode, "X-Weir-Privacy", privacy, "Idempotency-Key", s.key, "X-Weir-Session", "s"}
+	if s.foresees == "hedge" {
+		headers = append(headers, "X-Weir-Deadline-Ms", "20000")
+	}
+	return n.send("/v1/chat/completions", fmt.Sprintf(`{"model":"auto","messages":[{"role":"user","content":"tell me of the %s"}],"stream":%v}`, s.about, s.stream), headers...)
 }
 
 func (n *node) ready() bool {
