@@ -49,12 +49,17 @@ func runBench(ctx context.Context, env cli.Env, args []string) error {
 		return err
 	}
 	m := cost.Model{Fingerprint: info.Fingerprint.String(), Threads: c.Threads}
-	if m.Pieces, err = cost.Fit(samples); err != nil {
+	samples, m.Noise = cost.Typical(samples)
+	if m.Pieces, err = cost.Fit(samples); err == nil {
+		m.HeldOut, err = cost.HeldOut(samples)
+	}
+	if err != nil {
 		return fmt.Errorf("%d steps were measured in %v: %w: give it more --time or --max-seqs", len(samples), *most, err)
 	}
 	if err := m.Write(*out); err != nil {
 		return err
 	}
+	fmt.Fprintf(env.Stdout, "error on steps left out of the fit %.1f %%; single steps are %.1f %% from the median of their kind\n", 100*m.HeldOut, 100*m.Noise)
 	for _, p := range m.Pieces {
 		fmt.Fprintf(env.Stdout, "%s: %.3f ms + %.4f per decode + %.4f per prompt token + %.6f per token of context + %.8f per pair, %d samples, error %.1f %%\n",
 			bound(p), p.Fixed, p.PerDecode, p.PerPrefill, p.PerContext, p.PerPair, p.Samples, 100*p.Residual)

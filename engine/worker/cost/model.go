@@ -33,9 +33,14 @@ type Piece struct {
 
 // Model is a fitted machine.
 type Model struct {
-	Fingerprint string  `json:"fingerprint"` // of the model that was measured
-	Threads     int     `json:"threads,omitempty"`
-	Pieces      []Piece `json:"pieces"`
+	Fingerprint string `json:"fingerprint"` // of the model that was measured
+	Threads     int    `json:"threads,omitempty"`
+	// HeldOut is the mean error on steps of shapes that were left out of the fit,
+	// and Noise how far single steps were from the median of their shape, both
+	// relative to the mean.
+	HeldOut float64 `json:"held_out,omitempty"`
+	Noise   float64 `json:"noise,omitempty"`
+	Pieces  []Piece `json:"pieces"`
 }
 
 // Milliseconds predicts the time of a step.
