@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/internal/enroll"
@@ -43,6 +44,7 @@ type Member struct {
 	o      Options
 	id     identity
 	clouds []*url.URL
+	first  atomic.Int32 // of clouds, the one that answered last
 	holder *holder
 	trust  *x509.CertPool
 	http   *http.Client
@@ -122,9 +124,11 @@ func (m *Member) join(ctx context.Context) error {
 
 // ask calls one gateway after another until one answers.
 func (m *Member) ask(call func(*url.URL) error) (err error) {
-	for i, base := range m.clouds {
-		if err = call(base); err == nil || errors.Is(err, enroll.ErrRefused) {
-			m.clouds[0], m.clouds[i] = m.clouds[i], m.clouds[0] // who answers is asked first
+	first := int(m.first.Load())
+	for i := range m.clouds {
+		at := (first + i) % len(m.clouds)
+		if err = call(m.clouds[at]); err == nil || errors.Is(err, enroll.ErrRefused) {
+			m.first.Store(int32(at))
 			return err
 		}
 	}
