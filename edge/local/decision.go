@@ -143,7 +143,7 @@ func (h *share) value() float64 {
 }
 
 // errBudget says that requests under way have what was left of the budget.
-var errBudget = &openai.Error{Status: http.StatusTooManyRequests, Type: openai.TypeQuota, Code: openai.CodeInsufficient,
+var errBudget = &openai.Error{Status: http.StatusTooManyRequests, Type: openai.TypeQuota, Code: openai.CodeQuotaExhausted,
 	Message: "the budget is used up", NoRetry: true}
 
 // reserve takes what asking the cloud may cost from the class's budget, once.

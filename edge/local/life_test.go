@@ -204,7 +204,7 @@ func TestCloudFaultsWithALocalAnswer(t *testing.T) {
 		}, "cloud_error"},
 		{"401", func(w http.ResponseWriter, _ *http.Request) { openai.Unauthorized("revoked").Write(w, nil) }, "low_confidence"},
 		{"quota", func(w http.ResponseWriter, _ *http.Request) {
-			(&openai.Error{Status: 429, Type: openai.TypeQuota, Code: openai.CodeInsufficient, Message: "spent"}).Write(w, nil)
+			(&openai.Error{Status: 429, Type: openai.TypeQuota, Code: openai.CodeQuotaExhausted, Message: "spent"}).Write(w, nil)
 		}, "budget"},
 		{"nonsense", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502); _, _ = w.Write([]byte("<html>")) }, "cloud_error"},
 		{"200 of nonsense", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }, "cloud_error"},

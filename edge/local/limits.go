@@ -55,6 +55,7 @@ func (f *flight) admit() error {
 	}
 	r := quota.Request{Key: c.KeyID, Model: s.opt.Model, Tier: string(tenants.Edge), Class: c.class, Amount: quota.Amount{Requests: 1}}
 	v := account.Admit(&r, now, &f.slot)
+	s.metrics.countShadow(account)
 	header := http.Header{}
 	refusal.SetHeaders(header, account.Status(&r, now, nil))
 	f.out.setHeader(header)
@@ -63,6 +64,14 @@ func (f *flight) admit() error {
 	}
 	c.outcome, c.result.Reason = tenants.OutcomeRejected, cascade.ReasonBudget
 	return refusal.Error(v)
+}
+
+func (m *metrics) countShadow(account *quota.Account) {
+	shadowed := map[string]int64{}
+	account.Shadowed(shadowed)
+	for _, n := range shadowed {
+		m.shadowed.Add(float64(n))
+	}
 }
 
 // free ends the reservation, before the answer's last byte leaves: a client

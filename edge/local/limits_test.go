@@ -2,12 +2,16 @@ package local_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/weirhq/weir/edge/internal/workertest"
+	"github.com/weirhq/weir/edge/local"
 	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/internal/telemetry"
 	"github.com/weirhq/weir/tenants"
 )
 
@@ -107,7 +111,8 @@ func TestLocalAnswersAtOnce(t *testing.T) {
 // TestWhatDevicesDoNotLimit: tokens, money and budgets are the cloud's, as are
 // limits of its tier and shadow limits refuse nobody.
 func TestWhatDevicesDoNotLimit(t *testing.T) {
-	n := startNode(t, nil)
+	var tel *telemetry.Telemetry
+	n := startNode(t, func(o *local.Options) { tel = o.Telemetry })
 	cloud, shadow := requestsPerMinute(0, 0), requestsPerMinute(0, 0)
 	cloud.Tier, shadow.Shadow = tenants.Cloud, true
 	n.limit(2, cloud, shadow,
@@ -117,6 +122,11 @@ func TestWhatDevicesDoNotLimit(t *testing.T) {
 		tenants.Limit{Kind: tenants.LimitEscalations, Window: tenants.PerMinute})
 	if a := n.chat(""); a.status != 200 || a.weir.Tier != "edge" {
 		t.Errorf("status %d, weir %+v", a.status, a.weir)
+	}
+	w := httptest.NewRecorder()
+	tel.MetricsHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if !strings.Contains(w.Body.String(), "weir_edge_shadow_refusals_total 1\n") {
+		t.Error("the refusal in shadow is not counted")
 	}
 }
 

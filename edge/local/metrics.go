@@ -16,6 +16,7 @@ type metrics struct {
 	decisions  *prometheus.CounterVec
 	dropped    prometheus.Counter
 	handovers  *prometheus.CounterVec
+	shadowed   prometheus.Counter
 	recent     share
 }
 
@@ -40,6 +41,9 @@ func newMetrics(reg prometheus.Registerer, cloud Cloud, rules prometheus.Collect
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_edge_decisions_dropped_total", Help: "Decisions that the log had no room for.",
 		}),
+		shadowed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_edge_shadow_refusals_total", Help: "Refusals of local answers that limits in shadow have not made.",
+		}),
 	}
 	recent := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_edge_escalated_share", Help: "Share of the last 1,000 judged answers that were let over to the cloud.",
@@ -48,7 +52,7 @@ func newMetrics(reg prometheus.Registerer, cloud Cloud, rules prometheus.Collect
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return read(cloud.Stats()) })
 	}
 	all := []prometheus.Collector{
-		m.requests, m.refused, m.confidence, m.decisions, m.dropped, m.handovers, recent, rules,
+		m.requests, m.refused, m.confidence, m.decisions, m.dropped, m.handovers, m.shadowed, recent, rules,
 		stat("weir_edge_uplink_up", "1 while the cloud can be reached.", func(s uplink.Stats) float64 { return one(s.State == uplink.Up) }),
 		stat("weir_edge_uplink_quic", "1 while the link runs over QUIC.", func(s uplink.Stats) float64 { return one(s.Via == uplink.ViaQUIC) }),
 		stat("weir_edge_uplink_rtt_seconds", "Smoothed round trip to the cloud.", func(s uplink.Stats) float64 { return s.RTT.Seconds() }),

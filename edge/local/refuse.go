@@ -26,7 +26,7 @@ func (s *Server) refusal(c *call, why cascade.Reason) error {
 	case cascade.ReasonCostCap:
 		return openai.BadRequest(contract.HeaderMaxCost, openai.CodeInvalidValue, "asking the cloud may cost more than the request allows")
 	case cascade.ReasonBudget:
-		return &openai.Error{Status: http.StatusTooManyRequests, Type: openai.TypeQuota, Code: openai.CodeInsufficient,
+		return &openai.Error{Status: http.StatusTooManyRequests, Type: openai.TypeQuota, Code: openai.CodeQuotaExhausted,
 			Message: "the budget is used up", NoRetry: true}
 	case cascade.ReasonOffline:
 		return openai.Unavailable(string(why), 2*time.Second, "the cloud cannot be reached and the edge may not answer this request")
