@@ -28,7 +28,6 @@ func TestEdgeOutlivesAGateway(t *testing.T) {
 		t.Fatalf("the answer came before the gateway died: %+v", a)
 	default:
 		f.all["g1"].kill()
-
 	}
 	a := <-got
 	if !a.whole() || a.attempts != 2 {
