@@ -128,7 +128,7 @@ func TestRealCascadeStreams(t *testing.T) {
 		case w.Model == "hub-edge" && w.Reason == cascade.ReasonConfident && head.Get(contract.HeaderReason) == "": // begun before it was whole
 			kept++
 		case w.Model == "hub-cloud":
-			if small = rows[len(rows)-2]; small.UsageSource == tenants.UsageCounted { // ended before it could count itself
+			if small = rows[len(rows)-2]; small.UsageSource != tenants.UsageUpstream { // ended before it could count itself
 				doubted++
 				if small.Outcome != tenants.OutcomeEscalated || small.OutputTokens > earlyTokens || text == "" {
 					t.Errorf("%q, row %+v", text, small)

@@ -238,6 +238,18 @@ func TestForms(t *testing.T) {
 	}
 }
 
+// A token of a stream costs the judgement nothing but its log-probability.
+func BenchmarkEvent(b *testing.B) {
+	d := entry(b, policy.Settings{}).Open().Draft(0, Form{Stream: true})
+	c := chunk.Read([]byte(`{"choices":[{"delta":{"content":"x"},"logprobs":{"content":[{"token":"x","logprob":-0.001,"bytes":[120],"top_logprobs":[]}]}}]}`))
+	now, ask := time.Unix(0, 0), func() Ask { return Ask{Fingerprint: right} }
+	b.ReportAllocs()
+	for b.Loop() {
+		d.Shows()
+		d.Event(&c, ask, now)
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	f.Add(chat("a", -.1))
 	f.Add([]byte(`{"choices":[{"text":"x","logprobs":{"token_logprobs":[1e308]}}]}`))

@@ -46,7 +46,8 @@ type draft struct {
 	aside   bool              // the next pool is asked
 	counted bool              // the verdict is in the metrics
 	asked   cascades.Ask      // what the next pool is asked for
-	shown   shown             // of the stream, when it was asked
+	scratch []byte
+	shown   shown // of the stream, when it was asked
 }
 
 // begin writes the attempt down and reports whether it may run.

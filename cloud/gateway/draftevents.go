@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -32,18 +33,17 @@ func (d *draft) pass(data []byte, c *chunk.Event) error {
 	if !d.ask.req.IncludeUsage && c.Usage != nil && c.Empty {
 		return nil // the client did not ask for this event
 	}
-	event := append([]byte(nil), data...)
 	switch {
 	case c.Finish != nil || c.Usage != nil:
 		d.finish = d.finish || c.Finish != nil
-		d.tail = append(d.tail, event)
+		d.tail = append(d.tail, bytes.Clone(data))
 	case shows:
 		if err := d.flush(); err != nil {
 			return err
 		}
-		return d.emit(event)
+		return d.emit(data)
 	default:
-		d.held = append(d.held, event)
+		d.held = append(d.held, bytes.Clone(data))
 	}
 	return nil
 }
@@ -97,10 +97,12 @@ func (d *draft) emit(event []byte) error {
 	return s.emit(event, c.Token)
 }
 
-// rewrite takes out what only the gateway asked for.
+// rewrite takes out what only the gateway asked for. The result is good until
+// the next call.
 func (d *draft) rewrite(event []byte, unfinished bool) []byte {
 	w := chunk.Rewrite{HideUsage: unfinished || !d.ask.req.IncludeUsage, HideProbs: !d.ask.req.Logprobs, HideIDs: d.asksIDs(), HideFinish: unfinished}
-	return w.Append(make([]byte, 0, len(event)), event)
+	d.scratch = w.Append(d.scratch[:0], event)
+	return d.scratch
 }
 
 // handTo prepares the request to the large pool after text was shown: what that
