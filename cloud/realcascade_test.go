@@ -111,7 +111,7 @@ func realCascade(t *testing.T) *cloudRig {
 const earlyTokens = 6
 
 // Streams of real models: one that is kept flows from its window on, one that is
-// doubted there is never seen and costs no more than its window.
+// doubted there is never seen and ends before its answer does.
 func TestRealCascadeStreams(t *testing.T) {
 	r := realCascade(t)
 	examples, err := models.Calibration()
@@ -130,7 +130,7 @@ func TestRealCascadeStreams(t *testing.T) {
 		case w.Model == "hub-cloud":
 			if small = rows[len(rows)-2]; small.UsageSource != tenants.UsageUpstream { // ended before it could count itself
 				doubted++
-				if small.Outcome != tenants.OutcomeEscalated || small.OutputTokens > earlyTokens || text == "" {
+				if small.Outcome != tenants.OutcomeEscalated || small.OutputTokens == 0 || text == "" {
 					t.Errorf("%q, row %+v", text, small)
 				}
 			}
