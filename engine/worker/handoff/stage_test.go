@@ -6,8 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/worker/loop"
 )
@@ -131,7 +129,9 @@ func TestStageRefused(t *testing.T) {
 	m.stop(t, 2)
 	m.pull(t, e[1])
 
-	e[1].pulled = semaphore.NewWeighted(100)
+	if !e[1].pulled.TryAcquire(e[1].o.MaxPulled - 100) {
+		t.Fatal("the room is not free")
+	}
 	if err := newMoving(e[0]).ahead(e[1], 50); err == nil {
 		t.Error("no room: no error")
 	}
