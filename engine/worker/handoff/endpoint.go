@@ -158,9 +158,10 @@ func (e *Endpoint) send(s *quic.Stream, h Handle, req request) error {
 // refuse says that there is no such hand-off, and waits for the reader to leave:
 // a connection that ends before would look like a broken transfer.
 func refuse(s *quic.Stream) error {
-	if err := errors.Join(writeHeader(s, Header{Status: statusGone}), s.Close()); err != nil {
+	if err := writeHeader(s, Header{Status: statusGone}); err != nil {
 		return err
 	}
+	_ = s.Close() // no error, unless the reader has left already
 	_ = s.SetReadDeadline(time.Now().Add(receiptTimeout))
 	_, _ = s.Read(make([]byte, 1))
 	return nil
