@@ -60,7 +60,7 @@ func TestRouteTable(t *testing.T) {
 			continue
 		}
 		got := r.do(t, rt.Method, strings.Replace(rt.Path, ":id", "x", 1), r.key,
-			map[bool]string{true: `{"model":"auto","prompt":"x","messages":[{"role":"user","content":"x"}]}`}[rt.Method == "POST"])
+			map[string]string{"/v1/chat/completions": ask1, "/v1/completions": `{"model":"auto","prompt":"x"}`}[rt.Path])
 		if model && (got.status != 429 || errorOf(t, got.body)["code"] != "closed") {
 			t.Errorf("%s went past admission: %d %s", path, got.status, got.body)
 		}
