@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 
+	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/validate"
 	"github.com/weirhq/weir/edge/upstream"
 	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/tenants"
 )
 
 // checks are the validators of a request's local answer.
@@ -144,4 +147,23 @@ func (k *checks) failed(d *upstream.Draft, most int) bool {
 func refusesFormat(err error) bool {
 	e, ok := errors.AsType[*openai.Error](err)
 	return ok && e.Status == 400 && e.Param == "response_format" && e.Code == openai.CodeUnsupported
+}
+
+// formBroken reports whether the edge's whole answer breaks the form that the
+// client asked for. Where it is all there is, the client is told so.
+func (f *flight) formBroken() bool {
+	return f.c.check.form && f.c.judged && f.c.verdict.Reason == cascade.ReasonValidatorFailed
+}
+
+// formRefused reports whether no tier can meet the form: the edge's answer
+// breaks it, and the cloud finds the request wrong. The client then hears what
+// is wrong, and not an answer that is none.
+func (f *flight) formRefused() bool {
+	e, answered := errors.AsType[*openai.Error](f.cloud)
+	if !f.formBroken() || !answered || e.Status != http.StatusBadRequest {
+		return false
+	}
+	f.cause = cascade.ReasonValidatorFailed
+	f.record(tenants.OutcomeEscalated, f.cause)
+	return true
 }

@@ -3,10 +3,12 @@ package local_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/weirhq/weir/edge/internal/workertest"
+	"github.com/weirhq/weir/internal/openai"
 )
 
 const roomFormat = `,"response_format":{"type":"json_schema","json_schema":{"name":"room","schema":` +
@@ -43,6 +45,38 @@ func TestFormOfAnswers(t *testing.T) {
 				if asked := n.cloud.Seen()[cloud:]; len(asked) > 0 && !strings.Contains(string(asked[0].Body), `"response_format"`) {
 					t.Errorf("%s: the cloud was not told the form", tt.name)
 				}
+			}
+		}
+	}
+}
+
+// Where no tier can meet the form the client hears it: a refusal where the cloud
+// finds the request wrong, the reason validator_failed where it gave nothing.
+func TestFormThatNobodyMeets(t *testing.T) {
+	n := startStreaming(t, nil)
+	refuse := func(status int, code, param string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			(&openai.Error{Status: status, Type: openai.TypeInvalidRequest, Code: code, Param: param, Message: "no"}).Write(w, nil)
+		}
+	}
+	for _, tt := range []struct {
+		name, text    string
+		cloud         http.HandlerFunc
+		status        int
+		param, reason string
+	}{
+		{name: "refused", text: "anomure", cloud: refuse(400, openai.CodeUnsupported, "response_format"), status: 400, param: "response_format", reason: "validator_failed"},
+		{name: "a cloud in trouble", text: "anomure", cloud: refuse(503, "no_instance_available", ""), status: 200, reason: "validator_failed"},
+		{name: "a cloud at its limits", text: "anomure", cloud: refuse(429, "rate_limited", ""), status: 200, reason: "validator_failed"},
+		{name: "met", text: `{"room":"hall"}`, cloud: refuse(400, openai.CodeUnsupported, "response_format"), status: 200, reason: "confident"},
+	} {
+		for _, stream := range []bool{false, true} {
+			n.t = t
+			n.worker.Set(workertest.Reply{Text: tt.text, Logprob: -.001, NoFormat: true})
+			n.cloud.Answer(tt.cloud)
+			a := n.chat(fmt.Sprintf(`%s,"stream":%v`, roomFormat, stream))
+			if a.status != tt.status || a.errAt != tt.param || string(a.weir.Reason) != tt.reason || tt.status == 400 && a.text != "" {
+				t.Errorf("%s, stream %v: status %d, param %q, text %q, %+v", tt.name, stream, a.status, a.errAt, a.text, a.weir)
 			}
 		}
 	}

@@ -183,7 +183,11 @@ func (f *flight) look() error {
 
 func (f *flight) loseCloud(err error) error {
 	f.asked, f.cloud, f.c.hedged = nil, err, time.Time{}
-	return f.act(f.m.CloudFail(fallbackReason(f.ctx, f.cause, err)))
+	why := fallbackReason(f.ctx, f.cause, err)
+	if f.formBroken() {
+		why = cascade.ReasonValidatorFailed
+	}
+	return f.act(f.m.CloudFail(why))
 }
 
 // land takes the end of the generation.
@@ -218,7 +222,7 @@ func (f *flight) judged() stream.Output {
 	c := f.c
 	v := c.judgeWhole(f.s)
 	out := f.m.EdgeEnd(v)
-	if !c.plan.Judge && v.Reason == cascade.ReasonValidatorFailed {
+	if c.check.form && v.Reason == cascade.ReasonValidatorFailed {
 		out.End.Reason = v.Reason
 	}
 	switch {
@@ -240,6 +244,9 @@ func (f *flight) act(out stream.Output) error {
 		f.stop(errOvertaken)
 	}
 	if out.Done {
+		if f.formRefused() {
+			out.Flush, out.End.Failed = false, true
+		}
 		f.conclude(out.End)
 	}
 	if err := f.flush(out); err != nil {
