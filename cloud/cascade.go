@@ -17,6 +17,8 @@ import (
 // validate refuses entries that are neither a pool nor a cascade.
 func (m Model) validate() error {
 	switch {
+	case m.Context < 0:
+		return errors.New("context must not be negative: leave it out where it is not known")
 	case len(m.Cascade) == 0 && (m.Policy != nil || m.Calibration != "" || m.Calibrations != nil || m.Quality != nil):
 		return errors.New("policy, calibrations and quality belong to a cascade: name its pools")
 	case len(m.Cascade) == 0:

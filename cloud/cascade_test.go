@@ -35,6 +35,7 @@ func TestCascadeEntries(t *testing.T) {
 		{Model{Cascade: pair}, ""},
 		{Model{Cascade: pair, Policy: map[string]any{"name": "third", "rate": .3}}, ""},
 		{Model{Cascade: pair, Pool: "large"}, "keep one"},
+		{Model{Pool: "large", Context: -1}, "context must not be negative"},
 		{Model{Cascade: []string{"small"}}, "two to 4 pools"},
 		{Model{Cascade: []string{"small", "small"}}, "names of their own"},
 		{Model{Cascade: []string{"tiny", "large"}}, `"tiny"`},

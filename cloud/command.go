@@ -96,7 +96,7 @@ func Run(ctx context.Context, conf Config, databaseURL string, w io.Writer) erro
 func (c *Config) catalog() []tenants.Model {
 	var out []tenants.Model
 	for name, m := range c.models() {
-		entry := tenants.Model{Name: name, Cascade: !m.Named, Continues: c.Models[name].Continues}
+		entry := tenants.Model{Name: name, Cascade: !m.Named, Continues: c.Models[name].Continues, ContextTokens: c.Models[name].Context}
 		if m.Named {
 			entry.Tier = tenants.Cloud
 		}

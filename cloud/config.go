@@ -73,6 +73,10 @@ type Model struct {
 	Calibration  string             `yaml:"calibration"`
 	Calibrations map[string]string  `yaml:"calibrations"`
 	Quality      map[string]float64 `yaml:"quality"`
+	// Context is the most tokens of prompt and answer that the (last) pool's
+	// servers take, 0 where it is not told. Devices hear of it, and refuse what is
+	// surely longer before it is sent.
+	Context int `yaml:"context"`
 	// Continues declares that the pool's servers go on with a begun answer: a
 	// last assistant message with continue_final_message.
 	Continues bool `yaml:"continues"`

@@ -213,7 +213,7 @@ func (c *call) observe(s *Server) {
 	c.ask = cascade.Request{
 		Mode: c.opt.Mode, Privacy: c.opt.Privacy, Named: c.named,
 		Tools:     present(c.body["tools"]) || present(c.body["functions"]),
-		Unchecked: c.check.beyond,
+		Unchecked: c.check.beyond, PromptTokens: c.req.LeastTokens(),
 		Remaining: c.remaining(now),
 	}
 	if c.req.MaxTokens != nil {
@@ -228,12 +228,27 @@ func (c *call) observe(s *Server) {
 		EdgeReady: ready,
 		EdgeBusy:  len(s.local) >= s.opt.MaxLocal,
 		Edge:      cascade.Capability{Context: health.Context},
+		Cloud:     c.cloudTakes(s),
 		Link:      linkOf(link.State),
 		RTT:       link.RTT,
 		CloudP90:  s.latency.p90(),
 		CloudCost: s.costBound(c, health.Context),
 	}
 	c.node.Budget, c.node.Budgeted = c.rules.Budget(s.opt.Now())
+}
+
+// cloudTakes is what the cloud's model takes as far as the snapshot tells.
+// Whether an answer's bound is cut to the room that is left is for the cloud to
+// say: the prompt alone counts here.
+func (c *call) cloudTakes(s *Server) cascade.Capability {
+	if c.view == nil {
+		return cascade.Capability{}
+	}
+	m := c.view.Model(c.escalationModel(s))
+	if m == nil || m.ContextTokens == 0 {
+		return cascade.Capability{}
+	}
+	return cascade.Capability{Context: m.ContextTokens + c.ask.MaxTokens, Tools: true, Images: true}
 }
 
 func present(raw json.RawMessage) bool {

@@ -107,6 +107,43 @@ func TestLargePrompt(t *testing.T) {
 	}
 }
 
+// A prompt that is surely beyond every context is refused here, and what only
+// the edge cannot take goes to the cloud without asking it.
+func TestPromptBeyondEveryContext(t *testing.T) {
+	n := startNode(t, nil)
+	s := n.cloud.DefaultSnapshot(2)
+	for i := range s.Models {
+		s.Models[i].ContextTokens = 4096
+	}
+	n.cloud.SetSnapshot(t, s)
+	n.poll()
+	prompt := func(tokens int) string { return strings.Repeat("x", 128*tokens) }
+	for _, tt := range []struct {
+		name, path, member, param, mode, extra string
+		tokens                                 int
+		status                                 int
+		asked                                  int
+	}{
+		{"chat", "/v1/chat/completions", `"messages":[{"role":"user","content":%q}]`, "messages", "", "", 4097, 400, 0},
+		{"stream", "/v1/chat/completions", `"messages":[{"role":"user","content":%q}]`, "messages", "", `,"stream":true`, 4097, 400, 0},
+		{"text", "/v1/completions", `"prompt":%q`, "prompt", "", "", 4097, 400, 0},
+		{"the cloud alone", "/v1/chat/completions", `"messages":[{"role":"user","content":%q}]`, "messages", "cloud-only", "", 4097, 400, 0},
+		{"the edge alone", "/v1/chat/completions", `"messages":[{"role":"user","content":%q}]`, "messages", "edge-only", "", 4097, 400, 0},
+		{"fits the cloud", "/v1/chat/completions", `"messages":[{"role":"user","content":%q}]`, "", "", "", 4096, 200, 1},
+		{"a bound of the answer is the cloud's to cut", "/v1/chat/completions", `"messages":[{"role":"user","content":%q}]`, "", "", `,"max_tokens":9000`, 4000, 200, 1},
+	} {
+		n.t = t
+		edge, cloud := len(n.worker.Seen()), len(n.cloud.Seen())
+		a := n.send(tt.path, `{"model":"auto",`+fmt.Sprintf(tt.member, prompt(tt.tokens))+tt.extra+`}`, "X-Weir-Mode", tt.mode)
+		if a.status != tt.status || a.errAt != tt.param || a.weir.Reason != "capability" || tt.status == 400 && a.errCode != openai.CodeContextLength {
+			t.Errorf("%s: status %d, code %q, param %q, %+v", tt.name, a.status, a.errCode, a.errAt, a.weir)
+		}
+		if len(n.worker.Seen()) != edge || len(n.cloud.Seen()) != cloud+tt.asked {
+			t.Errorf("%s: the edge was asked %d times, the cloud %d", tt.name, len(n.worker.Seen())-edge, len(n.cloud.Seen())-cloud)
+		}
+	}
+}
+
 // A client that announces a body and does not send it holds nothing for long.
 func TestBodyThatDoesNotCome(t *testing.T) {
 	n := startNode(t, func(o *local.Options) { o.BodyTime = 30 * time.Millisecond })

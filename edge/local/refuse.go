@@ -20,7 +20,7 @@ func (s *Server) refusal(c *call, why cascade.Reason) error {
 	case cascade.ReasonClientMode:
 		return openai.BadRequest("model", openai.CodeInvalidValue, "the model %q contradicts the mode %q: use the model auto, or the mode auto", c.req.Model, c.opt.Mode)
 	case cascade.ReasonCapability:
-		return tooMuch(c.body)
+		return c.tooMuch()
 	case cascade.ReasonDeadline:
 		return s.deadlineError(c)
 	case cascade.ReasonCostCap:
@@ -42,13 +42,13 @@ func (s *Server) refusal(c *call, why cascade.Reason) error {
 }
 
 // tooMuch names what no model that may be asked can take.
-func tooMuch(b openai.Body) error {
+func (c *call) tooMuch() error {
 	for _, name := range []string{"tools", "functions"} {
-		if present(b[name]) {
+		if present(c.body[name]) {
 			return openai.BadRequest(name, openai.CodeUnsupported, "%s is not supported by any model that may be asked", name)
 		}
 	}
-	return openai.BadRequest("messages", openai.CodeContextLength, "the messages and the answer are longer than the context of any model that may be asked")
+	return c.req.TooLong()
 }
 
 func (s *Server) deadlineError(c *call) error {

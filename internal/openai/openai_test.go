@@ -155,6 +155,25 @@ func TestErrorBodyHasAllFourMembers(t *testing.T) {
 	}
 }
 
+func TestLeastTokens(t *testing.T) {
+	long := strings.Repeat("x", 10<<20)
+	for _, tt := range []struct {
+		name string
+		r    Request
+		want int
+	}{
+		{"a text", Request{Prompt: long}, 81_920},
+		{"a chat", Request{Messages: []Message{{Role: "system", Content: "be kind"}, {Role: "user", Content: long}, {Role: "assistant", Content: "well"}}}, 81_920},
+		{"what a template may drop", Request{Messages: []Message{{Role: "user", Content: long}, {Role: "tool", Content: long}, {Role: "user", Content: "hi"}}}, 0},
+		{"what a template may trim", Request{Prompt: strings.Repeat(" ", 10<<20)}, 0},
+		{"nothing", Request{}, 0},
+	} {
+		if got := tt.r.LeastTokens(); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
 func FuzzParseChat(f *testing.F) {
 	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":"hi"}],"stop":["a"]}`))
 	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"x"}]}],"seed":9e99}`))

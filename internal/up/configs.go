@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weirhq/weir/engine/models"
 	"github.com/weirhq/weir/internal/pki"
 )
 
@@ -41,8 +42,8 @@ func (l layout) writeConfigs(libDir, runner string) error {
 				{"name": decodeName, "url": l.url(portDecode), "role": "decode", "model": cloudModel},
 			},
 			"models": section{
-				cloudModel: section{"pool": cloudModel, "continues": true},
-				"auto":     section{"pool": cloudModel, "continues": true},
+				cloudModel: section{"pool": cloudModel, "continues": true, "context": models.Context},
+				"auto":     section{"pool": cloudModel, "continues": true, "context": models.Context},
 			},
 		}},
 		prefillName: l.worker(prefillName, "prefill", portPrefill, libDir, runner),
