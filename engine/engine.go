@@ -104,6 +104,26 @@ type Runner interface {
 	Close() error
 }
 
+// Rerouted is what a mixture-of-experts runner did with a sequence's tokens that
+// routes them to other experts than the model's own choice.
+type Rerouted struct {
+	Choices int     // tokens times layers
+	Changed int     // choices that are not the model's own
+	Lost    float64 // sum over the choices of the share of score mass given up
+}
+
+// Add adds what was done later, or with another sequence.
+func (r *Rerouted) Add(o Rerouted) {
+	r.Choices, r.Changed, r.Lost = r.Choices+o.Choices, r.Changed+o.Changed, r.Lost+o.Lost
+}
+
+// Rerouter is implemented by runners that may re-route.
+type Rerouter interface {
+	// TakeRerouted tells what was done with s since it was last asked or emptied:
+	// zero where routing is the model's own. It belongs to Runner's goroutine.
+	TakeRerouted(s Seq) Rerouted
+}
+
 // Message is one turn of a chat.
 type Message struct {
 	Role    string // "system", "user", "assistant" or "tool"

@@ -10,20 +10,12 @@ import (
 	"github.com/weirhq/weir/experts/load"
 )
 
-// Routed is what LASER-style routing did with a sequence's tokens, over all
-// layers.
-type Routed struct {
-	Choices int     `json:"choices"` // tokens times layers
-	Changed int     `json:"changed"` // choices that are not the model's own
-	Lost    float64 `json:"lost"`    // sum of the shares of score mass given up
-}
-
 // router is LASER-style routing.
 type router struct {
 	gate     *gate.Router
 	params   []gate.Params // by layer
 	halfLife float64
-	bySeq    []Routed
+	bySeq    []engine.Rerouted
 	log      *slog.Logger
 }
 
@@ -42,7 +34,7 @@ func newRouter(s shape, o Options, shards int) (*router, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &router{gate: g, params: params, halfLife: o.GateHalfLife, bySeq: make([]Routed, o.MaxSeqs)}, nil
+	return &router{gate: g, params: params, halfLife: o.GateHalfLife, bySeq: make([]engine.Rerouted, o.MaxSeqs)}, nil
 }
 
 // place tells the router where experts are. Lost shards hold none; an expert
@@ -81,24 +73,12 @@ func (r *router) route(rec *load.Recorder, l, seq int, chosen []int32, scores []
 	}
 }
 
-// ended logs what routing did with a sequence.
-func (m *mixture) ended(s engine.Seq) {
-	if m.router == nil {
-		return
-	}
-	r := &m.router.bySeq[s]
-	if r.Choices > 0 {
-		m.router.log.Info("experts re-routed", "sequence", int(s), "choices", r.Choices, "changed", r.Changed, "mass_lost", r.Lost/float64(r.Choices))
-	}
-	*r = Routed{}
-}
-
-// Routed is what LASER-style routing has done with sequence s since it was
-// last empty; zero where it is off. It is called from the goroutine that runs
-// steps.
-func (r *Runner) Routed(s engine.Seq) Routed {
+// TakeRerouted implements engine.Rerouter.
+func (r *Runner) TakeRerouted(s engine.Seq) engine.Rerouted {
 	if r.moe == nil || r.moe.router == nil || r.checkSeq(s) != nil {
-		return Routed{}
+		return engine.Rerouted{}
 	}
-	return r.moe.router.bySeq[s]
+	done := r.moe.router.bySeq[s]
+	r.moe.router.bySeq[s] = engine.Rerouted{}
+	return done
 }

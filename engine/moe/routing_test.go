@@ -1,24 +1,22 @@
 package moe_test
 
 import (
-	"bytes"
-	"log/slog"
-	"strings"
 	"testing"
 
+	"github.com/weirhq/weir/engine"
+	"github.com/weirhq/weir/engine/enginetest"
 	"github.com/weirhq/weir/engine/moe"
 	"github.com/weirhq/weir/engine/moe/evaluate"
 	"github.com/weirhq/weir/experts/load"
 )
 
 // TestRouting turns LASER-style routing on: choices change, load evens out, the
-// model still works, and each request's share is logged.
+// model still works, and each sequence's share is told.
 func TestRouting(t *testing.T) {
 	needsSpeed(t)
 	if slow > 1 {
 		t.Skip("numbers only")
 	}
-	var log bytes.Buffer
 	cache := t.TempDir()
 	scores, err := evaluate.Record(cache, 60)
 	if err != nil {
@@ -29,8 +27,7 @@ func TestRouting(t *testing.T) {
 		t.Fatal(err)
 	}
 	off := open(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 8, Slots: 4})
-	on := open(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 8, Slots: 4, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Gate: params})
+	on := open(t, moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 8, Slots: 4, Gate: params})
 	texts := prompts(t, off, 80, "")
 	want, got := serve(t, off, texts, nil), serve(t, on, texts, nil)
 	same := 0
@@ -48,11 +45,20 @@ func TestRouting(t *testing.T) {
 	if same*10 < len(want)*7 {
 		t.Errorf("only %d of %d answers are the same", same, len(want))
 	}
-	if lines := strings.Count(log.String(), "experts re-routed"); lines != len(texts) {
-		t.Errorf("%d lines for %d requests", lines, len(texts))
-	}
-	if len(on.Experts().Routing) != 6 || off.Experts().Routing != nil || off.Routed(0) != (moe.Routed{}) {
+	if len(on.Experts().Routing) != 6 || off.Experts().Routing != nil {
 		t.Error("whether routing is on")
+	}
+	answer(t, on, texts[0]) // and empties its sequence
+	if r := on.TakeRerouted(0); r != (engine.Rerouted{}) {
+		t.Errorf("an empty sequence has %+v", r)
+	}
+	enginetest.Greedy(t, on, 0, texts[0], 1)
+	enginetest.Greedy(t, off, 0, texts[0], 1)
+	if r := on.TakeRerouted(0); r.Choices != 6*len(texts[0]) || r.Changed == 0 || !(r.Lost > 0) {
+		t.Errorf("%d tokens in 6 layers: %+v", len(texts[0]), r)
+	}
+	if again, never := on.TakeRerouted(0), off.TakeRerouted(0); again != never || never != (engine.Rerouted{}) {
+		t.Errorf("taken again %+v, without routing %+v", again, never)
 	}
 }
 

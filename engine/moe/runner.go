@@ -146,8 +146,8 @@ func (r *Runner) Forget(s engine.Seq, n int) error {
 		return fmt.Errorf("forget: position %d", n)
 	}
 	r.cache.Forget(int(s), n)
-	if n == 0 && r.moe != nil {
-		r.moe.ended(s)
+	if n == 0 {
+		r.TakeRerouted(s)
 	}
 	return nil
 }

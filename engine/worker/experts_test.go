@@ -2,15 +2,19 @@ package worker_test
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/moe"
+	"github.com/weirhq/weir/engine/moe/evaluate"
 	"github.com/weirhq/weir/engine/worker"
 	"github.com/weirhq/weir/engine/worker/runnertest"
+	"github.com/weirhq/weir/experts/gate"
 	"github.com/weirhq/weir/experts/rebalance"
+	"github.com/weirhq/weir/internal/testproc"
 )
 
 // hubCloud loads the bundled mixture of experts.
@@ -102,5 +106,50 @@ func TestExpertsNone(t *testing.T) {
 		if e["code"] != name || code != http.StatusNotFound && code != http.StatusConflict {
 			t.Errorf("%s: %d %v", name, code, b)
 		}
+	}
+}
+
+// TestReroutedPerRequest: the line of each request tells what routing did with
+// it, by its operation; cached tokens are not counted again.
+func TestReroutedPerRequest(t *testing.T) {
+	var log testproc.Log
+	cache := t.TempDir()
+	r := startLogging(t, slog.New(slog.NewJSONHandler(&log, nil)), worker.Config{Role: "mixed", PrefixCache: "on"}, func() (engine.Runner, error) {
+		return moe.Load(moe.Options{Name: "hub-cloud", CacheDir: cache, MaxSeqs: 4, MaxBatch: 128, Shards: 4, Slots: 4, Gate: []gate.Params{evaluate.Recommended}})
+	})
+	for _, op := range []string{"first", "again"} {
+		code, _ := r.ask(t, op, body{"model": "hub-cloud", "messages": []any{body{"role": "user", "content": "what is 347 plus 58, and what is 347 plus 59"}}, "max_tokens": 8, "ignore_eos": true})
+		if code != http.StatusOK {
+			t.Fatalf("%s: status %d", op, code)
+		}
+	}
+	if err := r.stop(); err != nil { // all lines are there
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for line := range strings.Lines(log.String()) {
+		var l struct {
+			Msg, Operation string
+			Prompt         int      `json:"prompt_tokens"`
+			Cached         int      `json:"cached_tokens"`
+			Answer         int      `json:"completion_tokens"`
+			Choices        int      `json:"expert_choices"`
+			Changed        *int     `json:"experts_changed"`
+			Lost           *float64 `json:"mass_lost"`
+		}
+		if json.Unmarshal([]byte(line), &l) != nil || l.Msg != "request" {
+			continue
+		}
+		seen[l.Operation] = true
+		// The last token of an answer is never computed.
+		if computed := l.Prompt - l.Cached + l.Answer - 1; l.Choices != 6*computed || l.Changed == nil || l.Lost == nil {
+			t.Errorf("%d tokens in 6 layers: %s", computed, line)
+		}
+		if (l.Cached > 0) != (l.Operation == "again") {
+			t.Errorf("the prefix cache: %s", line)
+		}
+	}
+	if !seen["first"] || !seen["again"] {
+		t.Errorf("requests without a line: %s", log.String())
 	}
 }

@@ -33,6 +33,11 @@ type running struct {
 // start runs a worker in this process until the test ends.
 func start(t testing.TB, c worker.Config, load func() (engine.Runner, error)) *running {
 	t.Helper()
+	return startLogging(t, logger(t), c, load)
+}
+
+func startLogging(t testing.TB, log *slog.Logger, c worker.Config, load func() (engine.Runner, error)) *running {
+	t.Helper()
 	if c.Listen == "" {
 		c.Listen = "127.0.0.1:0"
 	}
@@ -46,7 +51,7 @@ func start(t testing.TB, c worker.Config, load func() (engine.Runner, error)) *r
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, done := make(chan worker.Ready, 16), make(chan error, 1)
 	go func() {
-		done <- worker.Run(ctx, worker.Options{Config: c, Log: logger(t), Load: load, OnReady: func(r worker.Ready) { ready <- r }})
+		done <- worker.Run(ctx, worker.Options{Config: c, Log: log, Load: load, OnReady: func(r worker.Ready) { ready <- r }})
 	}()
 	r := &running{}
 	select {

@@ -269,6 +269,9 @@ func (c *call) report(ctx context.Context, span trace.Span, err error) {
 	if !t.First.IsZero() {
 		attrs = append(attrs, "queue_ms", ms(t.Admitted.Sub(t.Arrived)), "ttft_ms", ms(t.First.Sub(c.began)))
 	}
+	if r := c.result.Rerouted; r.Choices > 0 {
+		attrs = append(attrs, "expert_choices", r.Choices, "experts_changed", r.Changed, "mass_lost", r.Lost/float64(r.Choices))
+	}
 	span.SetAttributes(attribute.Int("gen_ai.usage.input_tokens", c.result.PromptTokens),
 		attribute.Int("gen_ai.usage.output_tokens", c.result.CompletionTokens), attribute.String("weir.leg", legNames[c.leg]))
 	if c.m != nil {

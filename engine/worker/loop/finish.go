@@ -38,7 +38,7 @@ func (l *Loop) finish(j *job, why Finish, err error) {
 	s.err = err
 	s.result.CompletionTokens = j.made
 	s.result.CachedTokens = j.cached
-	s.result.Timing = j.time
+	s.result.Timing, s.result.Rerouted = j.time, j.rerouted
 	s.result.Handoff = j.result
 	if why == FinishMigrated {
 		s.result.Generated = slices.Clone(j.tokens[len(j.req.Prompt):])

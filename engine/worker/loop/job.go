@@ -31,6 +31,8 @@ type job struct {
 	done    bool
 	time    Timing
 	result  *Handoff
+
+	rerouted engine.Rerouted
 }
 
 func (j *job) pending() int { return len(j.tokens) - j.pos }

@@ -111,6 +111,7 @@ func (l *Loop) enter(j *job) {
 
 // keep leaves the sequence of a job that ends to the prefix cache.
 func (l *Loop) keep(j *job) {
+	l.takeRerouted(j)
 	if !l.o.PrefixCache || j.pos < leastReuse || l.runner.lost != nil {
 		l.drop(j)
 		return
@@ -123,11 +124,20 @@ func (l *Loop) keep(j *job) {
 
 // drop empties the sequence of a job.
 func (l *Loop) drop(j *job) {
+	l.takeRerouted(j)
 	if j.entry != nil {
 		l.cache.Remove(j.entry)
 		j.entry = nil
 	}
 	l.empty(j.seq)
+}
+
+// takeRerouted notes what the runner did with a job's tokens before its sequence
+// is another's.
+func (l *Loop) takeRerouted(j *job) {
+	if r, ok := l.runner.Runner.(engine.Rerouter); ok && l.runner.lost == nil {
+		j.rerouted.Add(r.TakeRerouted(j.seq))
+	}
 }
 
 // evict empties the idle sequence used longest ago, other than keep's. It is

@@ -39,7 +39,9 @@ type Result struct {
 	// Unshown how many bytes at the end of their text have not been shown.
 	Generated []engine.Token
 	Unshown   int
-	Timing    Timing
+	// Rerouted is what the runner did with the tokens that were computed here.
+	Rerouted engine.Rerouted
+	Timing   Timing
 }
 
 // Timing holds the moments of a request's life; zero when not reached.
