@@ -351,10 +351,10 @@ func (f *flight) conclude(end stream.End) {
 	c.result.CostUSD, c.result.Attempts = f.s.edgeCost(c), c.edgeRuns+c.cloudSends
 }
 
-// record writes the row of the local attempt, if that did not fail: then it has
-// one.
+// record writes the row of the local attempt. One that failed has its row, and one
+// that never began has none.
 func (f *flight) record(o tenants.Outcome, why cascade.Reason) {
-	if !f.lost {
+	if !f.lost && f.c.edgeRuns > 0 {
 		f.s.record(f.c, o, why)
 	}
 }

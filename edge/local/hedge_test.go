@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/weirhq/weir/edge/internal/cloudtest"
 	"github.com/weirhq/weir/edge/internal/workertest"
 	"github.com/weirhq/weir/edge/local"
@@ -51,6 +53,42 @@ func TestHedgeCloudBeginsAsTheWindowEnds(t *testing.T) {
 	}
 	if got := n.rows.all()[rows:]; len(got) != 1 || got[0].Outcome != tenants.OutcomeEscalated {
 		t.Errorf("rows %+v", got)
+	}
+}
+
+// slowStart lets a local generation start only when it has been called off.
+type slowStart struct {
+	trace.Tracer
+	on atomic.Bool
+}
+
+func (s *slowStart) Start(ctx context.Context, name string, o ...trace.SpanStartOption) (context.Context, trace.Span) {
+	if s.on.Load() && strings.HasPrefix(name, "generate ") {
+		<-ctx.Done()
+	}
+	return s.Tracer.Start(ctx, name, o...)
+}
+
+// The cloud begins before the edge's model has been asked: there is no local
+// attempt, hence no row of one.
+func TestHedgeCloudBeginsBeforeTheEdge(t *testing.T) {
+	clock, slow := newClock(), &slowStart{}
+	n := startStreaming(t, func(o *local.Options) {
+		o.Now, slow.Tracer = clock.now, o.Telemetry.Tracer
+		o.Telemetry.Tracer = slow
+	})
+	n.setHandoff(`{"name":"p","hedge":true}`, false)
+	n.teach(clock, 15*time.Second, 8*time.Second)
+	slow.on.Store(true)
+	for _, stream := range []string{"", `,"stream":true`} {
+		rows, seen := len(n.rows.all()), len(n.worker.Seen())
+		a := n.chatAbout("river", stream)
+		if a.text != "from the cloud" || a.weir.Reason != "hedge_won" || a.weir.Attempts != 1 {
+			t.Errorf("%s: %q error %q, %+v", stream, a.text, a.errCode, a.weir)
+		}
+		if got := n.rows.all()[rows:]; len(got) != 0 || len(n.worker.Seen()) != seen {
+			t.Errorf("%s: the worker was asked %d times, rows %+v", stream, len(n.worker.Seen())-seen, got)
+		}
 	}
 }
 

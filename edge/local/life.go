@@ -103,6 +103,9 @@ func (s *Server) generate(ctx context.Context, c *call, watch upstream.Watch) er
 	}
 	ctx, span := s.tracer.Start(ctx, "generate "+s.opt.Model, trace.WithSpanKind(trace.SpanKindClient))
 	defer span.End()
+	if errors.Is(context.Cause(ctx), errOvertaken) {
+		return errOvertaken // nothing was asked of the model: no attempt has begun
+	}
 	ask := upstream.Ask{Kind: c.kind, Body: c.body, Header: http.Header{contract.HeaderOperation: {c.op}}, JSON: c.check.rules.Schema != nil}
 	telemetry.Inject(ctx, ask.Header)
 	if health, _ := s.opt.Worker.Health(); health.Model != "" {
