@@ -61,6 +61,9 @@ func (m Model) entry() (*cascading.Entry, error) {
 	if len(m.Cascade) == 0 {
 		return nil, nil
 	}
+	if err := cascading.CheckCount(len(m.Cascade)); err != nil {
+		return nil, err
+	}
 	set, err := m.settings()
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)

@@ -49,6 +49,14 @@ type Entry struct {
 	mean     []float64 // moving means of what answers of the tiers cost, nano-dollars
 }
 
+// CheckCount refuses a number of pools that no cascade can have.
+func CheckCount(pools int) error {
+	if pools < 2 || pools > tiers.Most {
+		return fmt.Errorf("a cascade needs two to %d pools, the small one first", tiers.Most)
+	}
+	return nil
+}
+
 // New makes an entry. Settings that need an edge node, or labels, which a
 // gateway does not collect, are refused with the reason.
 func New(o Options) (*Entry, error) {
@@ -59,8 +67,8 @@ func New(o Options) (*Entry, error) {
 		}
 		e.pools = append(e.pools, t.Pool)
 	}
-	if len(e.pools) < 2 || len(e.pools) > tiers.Most {
-		return nil, fmt.Errorf("a cascade needs two to %d pools, the small one first", tiers.Most)
+	if err := CheckCount(len(o.Tiers)); err != nil {
+		return nil, err
 	}
 	for _, t := range o.Tiers[:len(e.pools)-1] {
 		if err := t.Calibration.Validate(); err != nil {
