@@ -123,7 +123,9 @@ func (s *Server) startAsking(ctx context.Context, c *call, kind stream.Ask, why 
 	return a, nil
 }
 
-// errCut says that the connection broke before the answer's first event.
+// errCut says that the connection broke after a stream's head and before its
+// first event. Of a whole answer it is never said: the gateway that sends its head
+// has billed it, and asked again the operation would be paid for twice.
 var errCut = errors.New("the connection to the cloud broke")
 
 // fetch sends req and waits for what must have come. A gateway that dies before
@@ -133,8 +135,9 @@ func (s *Server) fetch(ctx context.Context, a *asking, r *cloudReply, req uplink
 	err := s.send(ctx, a, r, req, streamed)
 	if errors.Is(err, errCut) && a.sends == 1 && ctx.Err() == nil {
 		_ = r.Body.Close()
+		req.Once = true
 		err = s.send(ctx, a, r, req, streamed)
-		a.sends++
+		a.sends = 2
 	}
 	a.took = s.opt.Now().Sub(r.start)
 	if err == nil {
@@ -219,7 +222,7 @@ func (r *cloudReply) begin(stream bool) error {
 func (r *cloudReply) readWhole() error {
 	raw, err := io.ReadAll(io.LimitReader(&progress{r.Body, r.guard}, maxReply+1))
 	if err != nil {
-		return fmt.Errorf("%w: %w: %w", errCloudSilent, errCut, err)
+		return fmt.Errorf("%w: %w", errCloudSilent, err)
 	}
 	if len(raw) > maxReply {
 		return fmt.Errorf("%w: it is longer than %d bytes", errCloudSilent, maxReply)

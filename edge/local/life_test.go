@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -344,33 +343,5 @@ func TestHeartbeatsWhileHeld(t *testing.T) {
 	a := n.chat(`,"stream":true`)
 	if !a.comment || a.text != "late" || !a.done || a.weir.Reason != "confident" {
 		t.Errorf("comment %v, %+v", a.comment, a)
-	}
-}
-
-// A gateway that dies after the head of its answer and before the first event is
-// asked once more; one that dies again is not.
-func TestCloudDiesBeforeItsFirstEvent(t *testing.T) {
-	n := startNode(t, nil)
-	n.worker.Set(unsure)
-	for _, stream := range []string{"", `,"stream":true`} {
-		for deaths, tier := range map[int]string{1: "cloud", 2: "edge"} {
-			left := atomic.Int32{}
-			left.Store(int32(deaths))
-			n.cloud.Answer(func(w http.ResponseWriter, r *http.Request) {
-				if left.Add(-1) < 0 {
-					cloudtest.Say("from the cloud")(w, r)
-					return
-				}
-				w.Header().Set("Content-Length", "1000")
-				_ = http.NewResponseController(w).Flush()
-				panic(http.ErrAbortHandler)
-			})
-			before := len(n.cloud.Seen())
-			a := n.chat(stream)
-			seen := n.cloud.Seen()[before:]
-			if string(a.weir.Tier) != tier || len(seen) != 2 || seen[0].Header.Get("X-Weir-Operation") != seen[1].Header.Get("X-Weir-Operation") {
-				t.Errorf("%d deaths%s: asked %d times, %+v", deaths, stream, len(seen), a.weir)
-			}
-		}
 	}
 }

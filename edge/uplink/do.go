@@ -19,6 +19,7 @@ type Request struct {
 	Path   string // with a leading slash
 	Header http.Header
 	Body   []byte
+	Once   bool // it is not to be sent a second time
 }
 
 // Response is the cloud's answer. The caller closes Body.

@@ -43,8 +43,9 @@ func (g *Group) Run(ctx context.Context) error {
 // Do sends a request to the first gateway that works. When the way there breaks
 // before any byte of the answer, because a leg or the gateway is lost, the same
 // request is sent once more: to another gateway where one is up, else on the leg
-// that is best then. The second gateway bills what it does; of the first, which
-// nobody hears, nothing is billed. An answer of any status is never repeated.
+// that is best then, unless it is to be sent once. A gateway bills what it answers:
+// one that dies before the head of its answer bills nothing, one whose answer is
+// lost on the way may have billed it. An answer of any status is never repeated.
 // ErrDown when no gateway can be reached; what is still unknown is waited for.
 func (g *Group) Do(ctx context.Context, r Request) (*Response, error) {
 	var lost *Uplink // on which the request broke
@@ -59,6 +60,8 @@ func (g *Group) Do(ctx context.Context, r Request) (*Response, error) {
 			return &Response{Response: resp, Via: via, Attempts: 2}, nil
 		case errors.Is(err, ErrDown) && ctx.Err() == nil && g.hopeful():
 			continue // it was unknown, and another may be up
+		case r.Once:
+			return nil, err
 		case first != nil:
 			return nil, fmt.Errorf("%w (after a retry; first: %w)", err, first)
 		case ctx.Err() != nil || errors.Is(err, ErrDown):

@@ -97,6 +97,19 @@ func TestNoOtherGatewayAfterTheHead(t *testing.T) {
 	}
 }
 
+// What is to be sent once is not sent again when its gateway dies under it.
+func TestSentOnce(t *testing.T) {
+	a := cloudtest.Start(t)
+	b := a.Twin(t)
+	g := startGroup(t, a, b, true)
+	a.Answer(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if resp, err := g.Do(ctx, uplink.Request{Method: http.MethodPost, Path: "/v1/chat/completions", Once: true}); err == nil || len(a.Seen())+len(b.Seen()) != 1 {
+		t.Errorf("%v, %v: the gateways saw %d and %d", resp, err, len(a.Seen()), len(b.Seen()))
+	}
+}
+
 func TestGroupNeedsAGateway(t *testing.T) {
 	if _, err := uplink.NewGroup(nil, uplink.Options{}); err == nil {
 		t.Error("no gateway is enough")
