@@ -21,7 +21,7 @@ type Breaker struct {
 const failureWeight = .25
 
 // Allow reports whether the target may be asked now. After a pause it allows
-// one probe until Result is told of it.
+// one probe until Result or Release is told of it.
 func (b *Breaker) Allow(now time.Time) bool {
 	switch {
 	case b.until.IsZero():
@@ -59,6 +59,10 @@ func (b *Breaker) Result(ok bool, now time.Time) {
 		b.open(now)
 	}
 }
+
+// Release ends a call that was called off: it says nothing of the target, and
+// the next call may be the probe.
+func (b *Breaker) Release() { b.probing = false }
 
 func (b *Breaker) open(now time.Time) {
 	first, most := b.First, b.Most

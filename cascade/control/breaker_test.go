@@ -24,6 +24,10 @@ func TestBreaker(t *testing.T) {
 	if b.Allow(now) {
 		t.Error("two probes at a time")
 	}
+	b.Release()
+	if !b.Open(now.Add(-time.Nanosecond)) || !b.Allow(now) || b.Allow(now) {
+		t.Error("a probe that was called off is not the next call's")
+	}
 	b.Result(false, now)
 	if b.Allow(now.Add(1900 * time.Millisecond)) {
 		t.Error("the pause does not double")

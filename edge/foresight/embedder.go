@@ -135,7 +135,11 @@ func (e *Embedder) embed(ctx context.Context, text string) (v []float64, o Outco
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.breaker.Result(o == OutcomeOK || o == OutcomeSkipped, time.Now())
+	if o == OutcomeSkipped {
+		e.breaker.Release()
+		return v, o
+	}
+	e.breaker.Result(o == OutcomeOK, time.Now())
 	return v, o
 }
 

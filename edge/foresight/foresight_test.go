@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"github.com/weirhq/weir/cascade/control"
 	"github.com/weirhq/weir/cascade/prerouter"
 	"github.com/weirhq/weir/edge/internal/embedtest"
 )
@@ -135,6 +136,38 @@ func TestEmbedderFails(t *testing.T) {
 	}
 	if count(OutcomeError) == 0 || count(OutcomeSkipped) == 0 || count(OutcomeError)+count(OutcomeSkipped) != 8 {
 		t.Errorf("%d errors, %d skipped", count(OutcomeError), count(OutcomeSkipped))
+	}
+}
+
+// An embedding that is called off says nothing of its endpoint: it neither closes
+// the breaker nor keeps the probe.
+func TestCalledOff(t *testing.T) {
+	server := embedtest.Start(t)
+	e := embedder(t, server)
+	e.breaker = control.Breaker{First: time.Millisecond}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	server.Fail(true)
+	for !e.breaker.Open(time.Now().Add(-time.Hour)) {
+		e.embed(t.Context(), "x")
+		e.embed(ctx, "x")
+	}
+	seen, _ := server.Seen()
+	if len(seen) > 4 {
+		t.Errorf("%d failures to open the breaker", len(seen))
+	}
+	server.Fail(false)
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		e.embed(ctx, "x") // the probe, once the pause is over
+		if !e.breaker.Open(time.Now().Add(-time.Hour)) {
+			t.Fatal("closed by what was called off")
+		}
+		if _, o := e.embed(t.Context(), "x"); o == OutcomeOK {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the probe is kept")
+		}
 	}
 }
 
