@@ -1,6 +1,7 @@
 package cascading
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -20,18 +21,18 @@ type Ask struct {
 // Case is one request before the entry's policy. One goroutine owns it, and
 // ends it with Settle.
 type Case struct {
-	e        *Entry
-	next     int             // the tier to ask after an escalation
-	verdict  cascade.Verdict // the one that counts
-	ran      [tiers.Most]run
-	reserved int64
+	e       *Entry
+	next    int             // the tier to ask after an escalation
+	verdict cascade.Verdict // the one that counts
+	ran     [tiers.Most]run
 }
 
 // run is what is known of a tier's answer.
 type run struct {
-	ran, known bool
-	p          float64 // that it is right
-	paid       int64
+	ran, known     bool
+	absent         bool    // there is no instance that could give one
+	p              float64 // that it is right
+	reserved, paid int64
 }
 
 // Open begins a request.
@@ -90,9 +91,48 @@ func (c *Case) weigh(tier int, known, failed bool, ask *Ask) cascade.Policy {
 			}
 		}
 	default: // nothing is known of the answer: the next larger one is
-		c.next = tier + 1
+		c.next = c.above(tier)
 	}
 	return p
+}
+
+// above is the next larger tier that is there, or the last.
+func (c *Case) above(tier int) int {
+	last := len(c.e.pools) - 1
+	for tier++; tier < last && c.ran[tier].absent; tier++ {
+	}
+	return tier
+}
+
+// Absent says that a tier has no instance to ask, and chooses again. It returns ""
+// where Next is to be asked then, and else the reason for which nobody is: an
+// answer that waits stands, or the request is refused. Where every tier is absent
+// Next is the last one.
+func (c *Case) Absent(tier int, ask Ask) cascade.Reason {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	r := &c.ran[tier]
+	c.e.reserved -= r.reserved
+	r.reserved, r.absent = 0, true
+	last := len(c.e.pools) - 1
+	if c.next = last; last > 1 {
+		c.next = c.route(&ask)
+	}
+	if c.next < 0 {
+		c.next = last
+		if c.affords(last, &ask) && c.judged() {
+			return cascade.ReasonLowConfidence
+		}
+	}
+	if !c.reserve(&ask) {
+		return cascade.ReasonBudget
+	}
+	return ""
+}
+
+// judged reports whether something is known of an answer that ran.
+func (c *Case) judged() bool {
+	return slices.ContainsFunc(c.ran[:], func(r run) bool { return r.ran && r.known })
 }
 
 // calibration is that of the model that answered, nil for another: nothing is
@@ -105,20 +145,25 @@ func (c *Case) calibration(tier int, ask *Ask) *cascade.Calibration {
 }
 
 // reserve promises the request what asking the next tier may cost. It reports
-// false where the budget does not hold that any more.
+// false where the budget does not hold that any more. The entry is locked.
 func (c *Case) reserve(ask *Ask) bool {
-	if c.ran[c.next].ran {
+	r := &c.ran[c.next]
+	if r.ran {
 		return true
 	}
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	nano := ask.Nano[c.next]
-	if left, ok := c.e.left(ask.Now); ok && (left <= 0 || nano > left) {
+	if !c.affords(c.next, ask) {
 		return false
 	}
-	c.reserved += nano
-	c.e.reserved += nano
+	r.reserved = ask.Nano[c.next]
+	c.e.reserved += r.reserved
 	return true
+}
+
+// affords reports whether the budget, which the small tier is not a part of,
+// holds what asking a tier may cost.
+func (c *Case) affords(tier int, ask *Ask) bool {
+	left, budgeted := c.e.left(ask.Now)
+	return !budgeted || tier == 0 || left > 0 && ask.Nano[tier] <= left
 }
 
 // Paid notes what an attempt at a pool has cost, nano-dollars.
@@ -136,10 +181,10 @@ func (c *Case) Settle(now time.Time) {
 	e := c.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.reserved -= c.reserved
 	spent := int64(0)
 	for i := range e.pools {
 		r := &c.ran[i]
+		e.reserved -= r.reserved
 		if r.ran && r.known {
 			e.expects[i].observe(r.p)
 		}

@@ -47,7 +47,8 @@ func (c *Case) Draft(tier int, f Form) *Draft {
 		m: stream.NewMachine(stream.Options{Judge: true, Whole: !f.Stream, Cloud: true, Handoff: set.Handoff, CanContinue: c.e.o.Continues})}
 	if o.Off() {
 		d.early = true
-		d.m.Window(cascade.Verdict{Reason: cascade.ReasonConfident})
+		c.verdict = cascade.Verdict{Reason: cascade.ReasonConfident}
+		d.m.Window(c.verdict)
 	}
 	return d
 }
@@ -177,6 +178,8 @@ func (d *Draft) Whole(w *Answer, a Ask) stream.Output {
 
 // promised reserves what a request to the next tier may cost.
 func (d *Draft) promised(out stream.Output, a *Ask) stream.Output {
+	d.c.e.mu.Lock()
+	defer d.c.e.mu.Unlock()
 	if out.Ask == stream.AskNone || d.c.reserve(a) {
 		return out
 	}

@@ -94,17 +94,14 @@ func (e *Entry) theta(tier int, ask *Ask) float64 {
 // beyond those that ran.
 func (c *Case) route(ask *Ask) int {
 	var list [tiers.Most]tiers.Tier
-	left, budgeted := c.e.left(ask.Now)
 	for i := range c.e.pools {
 		t := c.e.expects[i].tier()
 		t.Cost = c.e.theta(i, ask)
 		switch r := &c.ran[i]; {
 		case r.ran && r.known:
 			t = tiers.Tier{Ran: true, Mean: r.p, Cost: t.Cost}
-		case r.ran:
-			t.Blocked = true
 		default:
-			t.Blocked = budgeted && i > 0 && ask.Nano[i] > left
+			t.Blocked = r.ran || r.absent || !c.affords(i, ask)
 		}
 		list[i] = t
 	}

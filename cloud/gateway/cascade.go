@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"cmp"
+	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/cloud/route"
 	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/tenants"
 	"github.com/weirhq/weir/tenants/price"
 )
@@ -28,14 +31,16 @@ const maxDrafts = 2
 // cascade asks one pool after the other until an answer is kept. The last that
 // may be asked is not judged.
 func (a *admitted) cascade() {
-	policy, drafts := a.ask.model.Cascade.Open(), len(a.ask.model.Cascade.Drafts())
+	policy, pools, drafts := a.ask.model.Cascade.Open(), a.ask.model.Cascade.Pools(), len(a.ask.model.Cascade.Drafts())
 	a.tries.policy = policy
 	defer func() { policy.Settle(time.Now()) }()
 	tier := 0
 	for tier < drafts && a.tries.drafts < maxDrafts {
 		d := a.newDraft(tier)
 		if d == nil {
-			tier++
+			if tier = a.without(tier); tier < 0 {
+				return
+			}
 			continue
 		}
 		defer d.close()
@@ -49,9 +54,39 @@ func (a *admitted) cascade() {
 			return
 		}
 	}
-	a.inPool(a.ask.model.Cascade.Pools()[tier])
+	a.inPool(pools[tier])
 	for !a.try() {
 	}
+}
+
+// without is the tier to ask because a tier's pool has no instance, -1 when the
+// request is over.
+func (a *admitted) without(tier int) int {
+	policy, pools := a.tries.policy, a.ask.model.Cascade.Pools()
+	for {
+		why, next := policy.Absent(tier, a.now("")), policy.Next()
+		switch {
+		case why == "" && (next == tier || next < len(pools)-1 || len(a.tries.waits) > 0 || a.has(pools[next])):
+			return next
+		case why == "":
+			tier = next
+		case a.standsIn(why):
+			return -1
+		default:
+			a.outcome = tenants.OutcomeRejected
+			a.refuseFor(why, &openai.Error{Status: http.StatusTooManyRequests, Type: openai.TypeQuota, Code: openai.CodeQuotaExhausted, NoRetry: true,
+				Message: fmt.Sprintf("no instance of pool %s is ready, and the day's budget for larger ones is used up", pools[tier])})
+			return -1
+		}
+	}
+}
+
+// has reports whether a pool has an instance for the request.
+func (a *admitted) has(name string) bool {
+	a.inPool(name)
+	sel, _ := a.g.opts.Pool.Select(a.g.opts.Policy, route.Retry, a.poolAsk(), a.seed())
+	sel.Release()
+	return sel.Decode != nil
 }
 
 // answered reports whether a tier's draft waits.
@@ -68,7 +103,9 @@ func (a *admitted) newDraft(tier int) *draft {
 	sel, decision := a.g.opts.Pool.Select(a.g.opts.Policy, route.Arrival, ask, a.seed())
 	if sel.Decode == nil {
 		a.story.addDecision(decision)
-		a.result.Reason = cascade.ReasonEdgeUnavailable
+		if a.tries.drafts == 0 {
+			a.result.Reason = cascade.ReasonEdgeUnavailable
+		}
 		return nil
 	}
 	form := cascading.Form{Stream: a.ask.req.Stream}
@@ -88,14 +125,18 @@ func (a *admitted) newDraft(tier int) *draft {
 // inPool makes the request one for a pool. Its prefixes have other keys there.
 func (a *admitted) inPool(name string) { a.ask.model.Pool, a.keys = name, nil }
 
-// now is what a judgement looks at.
-func (d *draft) now() cascading.Ask {
-	ask := cascading.Ask{Now: time.Now(), Fingerprint: d.sel.Decode.Fingerprint}
-	for i, p := range d.ask.model.Cascade.Pools() {
-		ask.Nano[i] = d.bound(p)
+// now is what a judgement of the draft looks at.
+func (d *draft) now() cascading.Ask { return d.admitted.now(d.sel.Decode.Fingerprint) }
+
+// now is what a cascade's policy looks at; print is the fingerprint of the
+// instance that answers.
+func (a *admitted) now(print string) cascading.Ask {
+	ask := cascading.Ask{Now: time.Now(), Fingerprint: print}
+	for i, p := range a.ask.model.Cascade.Pools() {
+		ask.Nano[i] = a.bound(p)
 	}
-	if !d.ask.deadline.IsZero() {
-		if ask.Remaining = time.Until(d.ask.deadline); ask.Remaining <= 0 {
+	if !a.ask.deadline.IsZero() {
+		if ask.Remaining = time.Until(a.ask.deadline); ask.Remaining <= 0 {
 			ask.Remaining = -1
 		}
 	}

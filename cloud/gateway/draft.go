@@ -268,8 +268,8 @@ func (d *draft) broke(f *legError) (over bool) {
 		why = cascade.ReasonCapability
 	}
 	out := d.judge.Fail(why, d.now())
-	if out.Ask == cascades.AskNone { // the client has seen a part: the pool's other instances may go on
-		d.result.Reason = d.judge.Verdict().Reason
+	if out.Ask == cascades.AskNone { // nobody else may be asked: the pool's other instances may go on
+		d.result.Reason = out.End.Reason
 		return d.failed(f)
 	}
 	d.lost = true

@@ -23,6 +23,7 @@ type instanceFake struct {
 	handle            atomic.Int64
 	prefills, decodes atomic.Int64
 	cancelled         atomic.Int64
+	sick              atomic.Bool // it says that it cannot serve
 
 	mu     sync.Mutex
 	hook   func(w http.ResponseWriter, r *http.Request, body map[string]any) bool // true: it has answered
@@ -55,6 +56,10 @@ func (f *instanceFake) last() (map[string]any, http.Header) {
 
 func (f *instanceFake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/health" {
+		if f.sick.Load() {
+			http.Error(w, "sick", http.StatusServiceUnavailable)
+			return
+		}
 		print := "null"
 		if f.weights != "" {
 			print = fmt.Sprintf(`{"weights":%q,"runner":"r","kv":"k"}`, f.weights)
