@@ -84,7 +84,7 @@ func printWindow(w io.Writer, x LiveWindow) {
 func (r LiveReport) Print(w io.Writer) {
 	fmt.Fprintf(w, "\nimbalance: %.3f settled, %.3f after the change, %.3f three windows after the move (limit %.3f)\n", r.Settled, r.Shifted, r.Final, r.Limit())
 	fmt.Fprintf(w, "the move came in window %d after the change; %d moves copied %.1f MB\n", r.Decided, r.Moves, float64(r.Copied)/1e6)
-	fmt.Fprintf(w, "%d answers, %d changed, 0 failed; tok/s %.0f before, %.0f until the move was done, %.0f later\n", r.Answers, r.Changed, r.Before, r.During, r.Later)
+	fmt.Fprintf(w, "%d answers, %d changed, %d failed; tok/s %.0f before, %.0f until the move was done, %.0f later\n", r.Answers, r.Changed, r.Failed, r.Before, r.During, r.Later)
 	for i, s := range r.Shards {
 		fmt.Fprintf(w, "shard %d: %d slots per layer, %.2f MB of weights\n", i, s.Slots, float64(s.Bytes)/1e6)
 	}

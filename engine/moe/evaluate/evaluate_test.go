@@ -43,8 +43,8 @@ func TestLive(t *testing.T) {
 	if r.Final >= r.Limit() {
 		t.Errorf("imbalance %.3f 3 windows after the decision, want below %.3f", r.Final, r.Limit())
 	}
-	if r.Changed > 0 || r.Answers == 0 || r.Moves == 0 || r.Copied == 0 {
-		t.Errorf("%d of %d answers changed, %d moves, %d bytes copied", r.Changed, r.Answers, r.Moves, r.Copied)
+	if r.Changed > 0 || r.Failed != 0 || r.Answers == 0 || r.Moves == 0 || r.Copied == 0 {
+		t.Errorf("%d of %d answers changed, %d failed, %d moves, %d bytes copied", r.Changed, r.Answers, r.Failed, r.Moves, r.Copied)
 	}
 	if svg := string(r.Chart().SVG()); strings.Count(svg, "<circle") != len(r.Windows) || !strings.Contains(svg, "topic changes") {
 		t.Errorf("picture %.200s", svg)

@@ -46,6 +46,7 @@ type LiveReport struct {
 	Bound   float64 // no placement can be below, as the decision says
 
 	Answers, Changed int // answers, and those that differ from a still placement's
+	Failed           int // prompts that got no answer
 	Moves            uint64
 	Copied           int64
 	// Tokens per second in the windows before the change, from the change until
@@ -239,6 +240,7 @@ func (l *live) end() (LiveReport, error) {
 		}
 	}
 	r, s := &l.report, l.r.Experts()
+	r.Failed = l.before.at + l.after.at - r.Answers
 	r.Moves, r.Copied, r.Shards = s.Moves, s.Copied, s.Shards
 	var before, during, later mean
 	moved := false

@@ -111,6 +111,7 @@ func (r LiveReport) bars() []bench.Bar {
 		{Name: "moe.live.decided.windows", Measured: decided, Want: bench.AtMost, Bound: 3},
 		{Name: "moe.live.final.ir", Measured: r.Final, Want: bench.AtMost, Bound: r.Limit()},
 		{Name: "moe.live.changed", Measured: float64(r.Changed), Want: bench.AtMost, Bound: 0},
+		{Name: "moe.live.failed", Measured: float64(r.Failed), Want: bench.AtMost, Bound: 0},
 		{Name: "moe.live.before", Measured: r.Before, Unit: "tok/s"},
 		{Name: "moe.live.during", Measured: r.During, Unit: "tok/s"},
 		{Name: "moe.live.later", Measured: r.Later, Unit: "tok/s"},
