@@ -31,8 +31,8 @@ func weirWorker(t *testing.T, args ...string) (int, string) {
 			messages = append(messages, strings.TrimSpace(line))
 		}
 	}
-	if len(messages) > 1 {
-		t.Errorf("more than one line: %q", messages)
+	if all := errs.String(); len(messages) > 1 || code == 1 && strings.Count(all, "\n") != 1 {
+		t.Errorf("more than one line: %q", all)
 	}
 	return code, strings.Join(append(messages, out.String()), "")
 }
@@ -70,6 +70,7 @@ func TestCommandMistakes(t *testing.T) {
 		{"model that the runner does not know", []string{"--model", strange, "--runner", "moe", "--listen", "127.0.0.1:0"}, 1, "use --runner llama"},
 		{"port taken", append(hub, "--listen", taken.Addr().String()), 1, "address already in use"},
 		{"no such file", []string{"--model", filepath.Join(dir, "nothing.gguf"), "--listen", "127.0.0.1:0", "--lib", lib}, 1, "nothing.gguf"},
+		{"no such model", []string{"--model", "nope", "--listen", "127.0.0.1:0", "--lib", lib}, 1, "hub-edge, hub-cloud"},
 		{"not a model", []string{"--model", noModel, "--listen", "127.0.0.1:0", "--lib", lib}, 1, "picture.gguf"},
 		{"cut model", []string{"--model", cut, "--listen", "127.0.0.1:0", "--lib", lib}, 1, "cut.gguf"},
 		{"no library", append(hub, "--listen", "127.0.0.1:0", "--lib", dir), 1, "weir engine install"},

@@ -1,11 +1,13 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/llama"
@@ -53,6 +55,8 @@ func (c *Config) modelFile() (modelFile, error) {
 		if m.context == 0 {
 			m.context = models.Context
 		}
+	} else if _, err := os.Stat(c.Model); errors.Is(err, os.ErrNotExist) {
+		return m, fmt.Errorf("model %q: there is no such file, and the bundled models are %s", c.Model, strings.Join(models.Names(), ", "))
 	}
 	if m.kvTokens == 0 && m.context > 0 {
 		m.kvTokens = max(m.context, min(c.MaxSeqs*m.context, maxDefaultKV))
@@ -76,18 +80,24 @@ func (c *Config) loadRunner(log *slog.Logger, getenv func(string) string) (engin
 	if err != nil {
 		return nil, err
 	}
-	kind := c.Runner
+	kind, experts := c.Runner, 0
 	if kind != runnerLlama {
-		experts, err := moe.Inspect(m.path)
+		experts, err = moe.Inspect(m.path)
 		if kind, err = choose(kind, experts, err, moe.Fast()); err != nil {
 			return nil, err
 		}
-		log.Info("runner chosen", "runner", kind, "asked_for", c.Runner, "experts", experts, "simd", moe.Fast())
 	}
+	var r engine.Runner
 	if kind == runnerMoE {
-		return c.loadMoE(m, log)
+		r, err = c.loadMoE(m, log)
+	} else {
+		r, err = c.loadLlama(m, log, getenv)
 	}
-	return c.loadLlama(m, log, getenv)
+	if err != nil {
+		return nil, err // alone: a wrong file is one line
+	}
+	log.Info("runner chosen", "runner", kind, "asked_for", c.Runner, "experts", experts, "simd", moe.Fast())
+	return r, nil
 }
 
 // choose names the runner. Unfit is why the moe runner cannot compute the
