@@ -9,6 +9,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/cloud/pool"
 	"github.com/weirhq/weir/cloud/route"
@@ -118,10 +119,12 @@ func (a *admitted) try() bool {
 	}
 	defer sel.Release()
 	a.tries.n++
-	a.result.Attempts = a.tries.drafts + a.tries.n
 	at := &attempt{admitted: a, id: contract.NewID(), began: time.Now(), sel: sel, pool: a.ask.model.Pool, number: a.tries.n + max(0, a.tries.drafts-1)}
 	at.describe(decision)
 	if err := at.begin(); err != nil {
+		if a.standsIn(cascade.ReasonCloudError) {
+			return true
+		}
 		a.outcome = tenants.OutcomeRejected
 		if a.stream.begun() {
 			a.outcome = tenants.OutcomeUpstreamTruncated
@@ -129,6 +132,7 @@ func (a *admitted) try() bool {
 		a.giveUp("", err)
 		return true
 	}
+	a.result.Attempts = a.tries.drafts + a.tries.n
 	failed := at.run()
 	switch {
 	case failed == nil:

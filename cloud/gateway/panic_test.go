@@ -2,9 +2,12 @@ package gateway
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weirhq/weir/tenants"
@@ -14,6 +17,7 @@ import (
 type mine struct {
 	mu     sync.Mutex
 	at     string
+	later  int // how often the place is passed before
 	tokens int // before the panic at "tokens"
 	open   int // grants that have not ended
 	begun  int // attempts
@@ -24,6 +28,9 @@ func (m *mine) step(at string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.at == at {
+		if m.later--; m.later >= 0 {
+			return
+		}
 		m.at = ""
 		panic("secret detail")
 	}
@@ -113,6 +120,81 @@ func TestPanicAtEveryStage(t *testing.T) {
 				}
 			}
 			m.mu.Unlock()
+		}
+	}
+}
+
+// TestPanicWhileADraftWaits is the same of a cascade, whose small pool's answer
+// waits for the large one's: no attempt gets two rows.
+func TestPanicWhileADraftWaits(t *testing.T) {
+	for _, c := range []struct {
+		at            string
+		later, tokens int
+		begun         int
+		head          bool
+	}{
+		{"attempt", 0, 0, 0, false}, {"attempt", 1, 0, 1, false}, {"head", 0, 0, 2, false}, {"tokens", 0, 1, 2, false}, {"tokens", 0, 3, 2, true},
+		{"row", 0, 0, 2, false}, {"row", 1, 0, 2, true}, {"grant", 0, 0, 2, true},
+	} {
+		for _, stream := range []bool{false, true} {
+			if c.at == "tokens" && !stream {
+				continue // a whole answer is settled at once
+			}
+			m := &mine{tokens: c.tokens, at: c.at, later: c.later}
+			r, small, _ := cascadeRig(t, func(o *Options) { o.Admission, o.Recorder = m, m })
+			small.on(smallSays("hm", -3))
+			got := r.chat(t, fmt.Sprintf(`{"model":"auto","stream":%t,"messages":[{"role":"user","content":"hi"}]}`, stream))
+			if got.status != 500 && !(stream && c.head) || strings.Contains(got.body, "[DONE]") {
+				t.Errorf("%+v, stream %t: status %d, %s", c, stream, got.status, got.body)
+			}
+			await(t, "the request is over", func() bool { return r.InFlight() == 0 })
+			m.mu.Lock()
+			ids := map[string]bool{}
+			for _, row := range m.rows {
+				ids[row.AttemptID] = true
+			}
+			if m.at != "" || m.open != 0 || m.begun != c.begun || len(m.rows) != c.begun || len(ids) != c.begun {
+				t.Errorf("%+v, stream %t: armed %q, %d grants open, %d attempts begun with rows %v", c, stream, m.at, m.open, m.begun, outcomes(m.rows))
+			}
+			if c.begun > 0 && len(m.rows) > 0 && m.rows[0].Outcome != tenants.OutcomeEscalated {
+				t.Errorf("%+v, stream %t: the draft's row is %q", c, stream, m.rows[0].Outcome)
+			}
+			m.mu.Unlock()
+		}
+	}
+}
+
+// fullAfter is a recorder that has room for some attempts only.
+type fullAfter struct {
+	Recorder
+	left atomic.Int32
+}
+
+func (f *fullAfter) Begin(r *tenants.UsageRecord) (Entry, error) {
+	if f.left.Add(-1) < 0 {
+		return nil, errors.New("the disk is full")
+	}
+	return f.Recorder.Begin(r)
+}
+
+// TestDraftStandsInForAnUnrecordedAttempt: what the small pool has said is the
+// answer, and has one row, when no further attempt can be written down.
+func TestDraftStandsInForAnUnrecordedAttempt(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		full := &fullAfter{}
+		full.left.Store(1)
+		r, small, large := cascadeRig(t, func(o *Options) { full.Recorder, o.Recorder = o.Recorder, full })
+		small.on(smallSays("hm", -3))
+		got := r.chat(t, fmt.Sprintf(`{"model":"auto","stream":%t,"messages":[{"role":"user","content":"hi"}]}`, stream))
+		rows := r.newRows(t)
+		if got.status != 200 || !strings.Contains(got.body, "hm") || large.asked() != 0 {
+			t.Errorf("stream %t: %d %s", stream, got.status, got.body)
+		}
+		if len(rows) != 1 || rows[0].Outcome != tenants.OutcomeOK || rows[0].Model != "small" {
+			t.Errorf("stream %t: rows %v", stream, outcomes(rows))
+		}
+		if w := weirOfEnd(t, got); w["attempts"] != 1.0 || w["reason"] != "cloud_error" {
+			t.Errorf("stream %t: %v", stream, w)
 		}
 	}
 }

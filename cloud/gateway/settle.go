@@ -153,9 +153,10 @@ func (a *attempt) begin() *openai.Error {
 	return nil
 }
 
-// abandon settles what a panic has left open: its row must not wait for the
-// process's end.
+// abandon settles what a panic or a refusal has left open: its row must not wait
+// for the process's end.
 func (a *admitted) abandon() {
+	a.settleDrafts()
 	for len(a.tries.open) > 0 {
 		a.tries.open[0].settle(tenants.OutcomeUpstreamError, nil)
 	}
@@ -165,14 +166,15 @@ func (a *admitted) abandon() {
 // It is called before the answer's last byte leaves, and again at the end for
 // answers that broke off; only the first call counts.
 func (a *attempt) conclude(outcome tenants.Outcome, failure *openai.Error) {
-	if !a.ended {
-		a.settle(outcome, failure)
-	}
+	a.settle(outcome, failure)
 	a.settleGrant()
 }
 
-// settle writes the attempt's one ledger row.
+// settle writes the attempt's one ledger row: only the first call counts.
 func (a *attempt) settle(outcome tenants.Outcome, failure *openai.Error) {
+	if a.ended {
+		return
+	}
 	a.ended = true
 	a.tries.open = slices.DeleteFunc(a.tries.open, func(o *attempt) bool { return o == a })
 	r := a.row(outcome)

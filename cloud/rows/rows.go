@@ -108,25 +108,33 @@ func (r *Recorder) Recovered() <-chan struct{} { return r.recovered }
 // entries are reused: an entry is its caller's alone between Begin and Settle.
 var entries = sync.Pool{New: func() any { return new(entry) }}
 
+// errSettled says that an attempt has its row already.
+var errSettled = errors.New("usage row: settled twice")
+
 type entry struct {
-	r      *Recorder
+	r      *Recorder // nil once it is settled
 	ticket spool.Ticket
 }
 
 // Begin implements gateway.Recorder.
 func (r *Recorder) Begin(rec *tenants.UsageRecord) (gateway.Entry, error) {
 	e := entries.Get().(*entry)
-	e.r = r
 	if err := r.spool.Admit(rec, &e.ticket); err != nil {
 		entries.Put(e)
 		return nil, err
 	}
+	e.r = r
 	return e, nil
 }
 
-// Settle implements gateway.Entry.
+// Settle implements gateway.Entry. A second call writes nothing and fails.
 func (e *entry) Settle(rec *tenants.UsageRecord) error {
-	err := e.r.spool.Settle(&e.ticket, rec)
+	r := e.r
+	if r == nil {
+		return errSettled
+	}
+	e.r = nil
+	err := r.spool.Settle(&e.ticket, rec)
 	entries.Put(e)
 	return err
 }

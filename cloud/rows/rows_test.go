@@ -100,6 +100,28 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+// TestSettledOnce: an entry is nobody's once it is settled.
+func TestSettledOnce(t *testing.T) {
+	s := &sink{got: map[string]tenants.UsageRecord{}}
+	r, stop := open(t, t.TempDir(), s)
+	defer stop()
+	e := &entry{}
+	rec, _ := begin(t, r)
+	if err := e.Settle(&rec); !errors.Is(err, errSettled) {
+		t.Errorf("an entry that was not begun: %v", err)
+	}
+	first, err := r.Begin(&rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Settle(&rec); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Settle(&rec); !errors.Is(err, errSettled) {
+		t.Errorf("settled twice: %v", err)
+	}
+}
+
 // TestOutageAndRestart: rows wait on disk while the ledger is away and over a
 // restart; an attempt that was never settled becomes gateway_lost; the
 // successor says when the ledger has all of it.
