@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -93,6 +94,7 @@ func (c *Control) signWorker(csr, name string, hosts []string) (string, error) {
 // workerHosts are the hosts that a worker's certificate will bear. A worker
 // cannot have the cloud's own names, and this machine's only from here.
 func (c *Control) workerHosts(g *gin.Context, host string) ([]string, error) {
+	host = plainHost(host)
 	ip := net.ParseIP(host)
 	switch {
 	case loopback.Host(host):
@@ -102,10 +104,18 @@ func (c *Control) workerHosts(g *gin.Context, host string) ([]string, error) {
 		return pki.LoopbackHosts(), nil
 	case ip == nil && !pki.ValidDNSName(host), ip != nil && ip.IsUnspecified():
 		return nil, badValue("host", "want a DNS name or an IP address, not %.100q", host)
-	case slices.Contains(c.o.Names, host):
+	case slices.ContainsFunc(c.o.Names, func(own string) bool { return plainHost(own) == host }):
 		return nil, badValue("host", "%s is the cloud's own name", host)
 	}
 	return []string{host}, nil
+}
+
+// plainHost is the one spelling of a DNS name or an IP address.
+func plainHost(host string) string {
+	if ip := net.ParseIP(host); ip != nil {
+		return ip.String()
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
 // listed reports whether the operator's list has the name.

@@ -131,10 +131,10 @@ func RoleClientConfig(h Holder, servers *x509.CertPool, roles ...Role) *tls.Conf
 	return c
 }
 
-// JoinConfig is for a device that knows nothing but the pin of the authority:
-// the server's chain must lead to a CA certificate with that pin, and its leaf
-// must bear host (a DNS name or an IP address). The handshake fails otherwise,
-// before any byte of a request is sent.
+// JoinConfig is for a device or a worker that knows nothing but the pin of the
+// authority: the server's chain must lead to a CA certificate with that pin, and
+// its leaf must be a gateway's and bear host (a DNS name or an IP address). The
+// handshake fails otherwise, before any byte of a request is sent.
 func JoinConfig(pin tenants.Pin, host string) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
@@ -155,7 +155,11 @@ func JoinConfig(pin tenants.Pin, host string) *tls.Config {
 			if !found {
 				return errors.New("join: the server's authority does not have the pin of the join token: wrong address, or somebody is in between")
 			}
-			if _, err := verifyChain(cs, roots, host); err != nil {
+			leaf, err := verifyChain(cs, roots, host)
+			if err == nil {
+				err = checkRole(leaf, []Role{RoleGateway})
+			}
+			if err != nil {
 				return fmt.Errorf("join: %w", err)
 			}
 			return nil

@@ -148,6 +148,7 @@ func TestJoinSendsNothingToAnImpostor(t *testing.T) {
 		{"forged chain", forged, "127.0.0.1", false},
 		{"another name", holder(t, a, elsewhere), "127.0.0.1", false},
 		{"no name", holder(t, a, gw), "", false},
+		{"a worker", holder(t, a, worker("w")), "127.0.0.1", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, n, err := handshake(t, ServerConfig(tc.server, a.Pool()), JoinConfig(a.Pin(), tc.host))
