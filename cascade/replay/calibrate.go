@@ -21,7 +21,7 @@ import (
 // cloud's where it is known (NaN otherwise).
 type LabelledAnswer struct {
 	Signals  cascade.Signals
-	LogProbs []float64 // of the answer's tokens one by one, nil where only sums are known
+	LogProbs []float64 // of the answer's tokens one by one, nil where only sums are known or one is missing
 	Edge     float64
 	Cloud    float64
 }
@@ -29,7 +29,8 @@ type LabelledAnswer struct {
 // ReadAnswers reads labelled answers as CSV or JSON lines, gzipped or not:
 // edge_ok (or edge, right), optionally cloud_ok (or cloud), and either logprobs
 // (and margins), lists with one value a token, or tokens, sum_logprob and
-// min_logprob. texts, a list with each token's text, tells reasoning from the
+// min_logprob. An answer with a value missing in logprobs (null, NaN) has no usable
+// signals. texts, a list with each token's text, tells reasoning from the
 // answer, and where form is "json" values from structure.
 func ReadAnswers(r io.Reader) ([]LabelledAnswer, error) {
 	t, err := readTable(r)
@@ -66,7 +67,7 @@ func ReadAnswers(r io.Reader) ([]LabelledAnswer, error) {
 }
 
 func listSignals(r *row) (_ cascade.Signals, answer []float64, _ error) {
-	var logprobs, margins []float64
+	var logprobs, margins []listed
 	var texts []string
 	for _, list := range []struct {
 		name string
@@ -76,7 +77,9 @@ func listSignals(r *row) (_ cascade.Signals, answer []float64, _ error) {
 		if raw == "" && list.name != "logprobs" {
 			continue
 		}
-		if err := json.Unmarshal([]byte(raw), list.to); err != nil {
+		cell := []byte(raw)
+		quoteBare(cell)
+		if err := json.Unmarshal(cell, list.to); err != nil {
 			return cascade.Signals{}, nil, fmt.Errorf("%s: %w", list.name, err)
 		}
 	}
@@ -88,19 +91,23 @@ func listSignals(r *row) (_ cascade.Signals, answer []float64, _ error) {
 		acc.ExpectJSON()
 	}
 	for i, lp := range logprobs {
-		t := cascade.Token{LogProb: lp, Margin: math.NaN(), Entropy: math.NaN()}
+		t := cascade.Token{LogProb: float64(lp), Margin: math.NaN(), Entropy: math.NaN()}
 		if i < len(margins) {
-			t.Margin = margins[i]
+			t.Margin = float64(margins[i])
 		}
 		text := ""
 		if texts != nil {
 			text = texts[i]
 		}
 		if acc.AddText([]byte(text), t) == cascade.SpanAnswer {
-			answer = append(answer, lp)
+			answer = append(answer, float64(lp))
 		}
 	}
-	return acc.Signals(), answer, nil
+	s := acc.Signals()
+	if !s.Usable {
+		answer = nil
+	}
+	return s, answer, nil
 }
 
 func sumSignals(r *row) cascade.Signals {

@@ -109,6 +109,7 @@ func TestCalibrateBeginnings(t *testing.T) {
 
 func FuzzReadAnswers(f *testing.F) {
 	f.Add([]byte(`{"logprobs":[-1,-2],"margins":[0.5],"edge_ok":1}`))
+	f.Add([]byte(`{"logprobs":[null,NaN,-Infinity,-2],"margins":["nan"],"edge_ok":1}`))
 	f.Add([]byte("tokens,sum_logprob,min_logprob,right\n3,-2,-1,0\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		answers, err := ReadAnswers(bytes.NewReader(data))
@@ -144,5 +145,33 @@ func TestCalibrateBySpans(t *testing.T) {
 	}
 	if _, err = ReadAnswers(strings.NewReader(`{"logprobs":[-9,-1],"texts":["a"],"edge_ok":1}`)); err == nil {
 		t.Error("a text is missing")
+	}
+}
+
+// A value that is missing is none of certainty: the answer has no usable signals,
+// and the others of the file are read.
+func TestMissingLogProbs(t *testing.T) {
+	for name, data := range map[string]string{
+		"lines": `{"logprobs":[null,-0.1],"edge_ok":1} {"logprobs":[NaN,-0.1],"edge_ok":1} {"logprobs":["nan",-0.1],"edge_ok":1} {"logprobs":[-0.2,-0.1],"margins":[null,0.5],"edge_ok":0}`,
+		"CSV":   "logprobs,margins,edge_ok\n\"[null,-0.1]\",,1\n\"[NaN,-0.1]\",,1\n\"[-0.1,null]\",,1\n\"[-0.2,-0.1]\",\"[NaN,0.5]\",0\n",
+	} {
+		answers, err := ReadAnswers(strings.NewReader(data))
+		if err != nil || len(answers) != 4 {
+			t.Errorf("%s: %d answers, %v", name, len(answers), err)
+			continue
+		}
+		for i, a := range answers {
+			if a.Signals.Usable != (i == 3) || (a.LogProbs != nil) != (i == 3) || a.Signals.Tokens == 0 {
+				t.Errorf("%s: answer %d: %+v", name, i, a.Signals)
+			}
+		}
+		if s := answers[3].Signals; s.Margins != 1 || s.MeanMargin != .5 {
+			t.Errorf("%s: margins %+v", name, s)
+		}
+	}
+	for _, bad := range []string{`["x"]`, `[true]`, `[[1]]`, `[{}]`} {
+		if _, err := ReadAnswers(strings.NewReader(`{"logprobs":` + bad + `,"edge_ok":1}`)); err == nil {
+			t.Errorf("%s is read", bad)
+		}
 	}
 }
