@@ -38,7 +38,8 @@ const cascadeFileVersion = 1
 
 // newCascadeState restores the cascades of models from the file in dir. A missing
 // file is none; a damaged one is an error, because a day's budget would be spent
-// twice.
+// twice. After one of another version, which another release has written, they
+// begin anew, with the day's budgets counted as spent.
 func newCascadeState(dir string, models map[string]gateway.Model, log *slog.Logger) (*cascadeState, error) {
 	s := &cascadeState{path: filepath.Join(dir, "cascades.json"), models: models, log: log}
 	if dir == "" || len(s.saved()) == 0 {
@@ -48,12 +49,19 @@ func newCascadeState(dir string, models map[string]gateway.Model, log *slog.Logg
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}
+	var head struct {
+		Version int `json:"version"`
+	}
 	var f cascadeFile
 	if err == nil {
-		err = json.Unmarshal(raw, &f)
+		err = json.Unmarshal(raw, &head)
 	}
-	if err == nil && f.Version != cascadeFileVersion {
-		err = fmt.Errorf("version is %d, want %d", f.Version, cascadeFileVersion)
+	if err == nil && head.Version != cascadeFileVersion {
+		s.exhaust(head.Version)
+		return s, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &f)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("state of cascades in %s: %w: move the file away to begin anew", filepath.Base(s.path), err)
@@ -64,6 +72,17 @@ func newCascadeState(dir string, models map[string]gateway.Model, log *slog.Logg
 		}
 	}
 	return s, nil
+}
+
+// exhaust counts today's budgets as spent: what they hold is not known.
+func (s *cascadeState) exhaust(version int) {
+	s.log.Warn("state of cascades is of another release: they begin anew, and today's budgets count as spent",
+		"file", filepath.Base(s.path), "version", version, "want", cascadeFileVersion)
+	for _, m := range s.models {
+		if m.Cascade != nil {
+			m.Cascade.Exhaust(time.Now())
+		}
+	}
 }
 
 func (s *cascadeState) saved() map[string]policy.Saved {

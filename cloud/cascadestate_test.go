@@ -52,3 +52,28 @@ func TestCascadesOutliveARestart(t *testing.T) {
 		t.Errorf("without cascades: %v %v", s, err)
 	}
 }
+
+// The file of another release does not keep a gateway from starting: its cascades
+// begin anew, and spend nothing more today.
+func TestCascadesOfAnotherRelease(t *testing.T) {
+	dir, models := t.TempDir(), budgeted(t)
+	path := filepath.Join(dir, "cascades.json")
+	if err := os.WriteFile(path, []byte(`{"version":2,"models":["of","another","shape"]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	s, err := newCascadeState(dir, models, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := models["auto"].Cascade.Saved(); got.Spent != 1000 || got.Day != time.Now().Unix()/86400 || !strings.Contains(log.String(), "version=2") {
+		t.Errorf("%+v, log %s", got, &log)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.run(ctx, time.Hour)
+	again := budgeted(t)
+	if _, err := newCascadeState(dir, again, slog.New(slog.DiscardHandler)); err != nil || again["auto"].Cascade.Saved().Spent != 1000 {
+		t.Errorf("after a restart: %v", err)
+	}
+}

@@ -128,6 +128,15 @@ func (e *Entry) Restore(s policy.Saved) {
 	e.ctl.Restore(s)
 }
 
+// Exhaust counts what the day's budget still holds as spent.
+func (e *Entry) Exhaust(now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if left, ok := e.ctl.BudgetLeft(now); ok {
+		e.ctl.Charge(left, now)
+	}
+}
+
 // Saved is what the entry has to remember over a restart. Money that is promised
 // to requests under way counts as spent: if this process dies they may still
 // cost it.
