@@ -104,8 +104,8 @@ func TestWorkerTokensThatDoNotOpen(t *testing.T) {
 	}
 }
 
-// TestNameBelongsToOneKey: a living worker keeps its name; one that is silent or
-// has left gives it up, and its old key then opens nothing.
+// TestNameBelongsToOneKey: a living worker keeps its name, also over a restart;
+// one that is silent gives it up, and its old key then opens nothing.
 func TestNameBelongsToOneKey(t *testing.T) {
 	s := open(t)
 	tok := workerToken(t, s, 9)
@@ -134,8 +134,15 @@ func TestNameBelongsToOneKey(t *testing.T) {
 	if err := errors.Join(register(t, s, "w", 2, "e2"), s.InstanceLeft(t.Context(), "w", tenants.Hash{2}, "e2")); err != nil {
 		t.Fatal(err)
 	}
+	if err := admit(t, s, tok, "w", 3); !errors.Is(err, ErrNameTaken) {
+		t.Errorf("of one that has just left: %v", err)
+	}
+	if err := errors.Join(register(t, s, "w", 2, "e3"), s.InstanceLeft(t.Context(), "w", tenants.Hash{2}, "e3")); err != nil {
+		t.Errorf("it comes back: %v", err)
+	}
+	exec(t, s, `update weir.instances set joined_at = joined_at - $1::interval, seen_at = seen_at - $1::interval`, NameKept+time.Second)
 	if err := admit(t, s, tok, "w", 3); err != nil {
-		t.Errorf("of one that has left: %v", err)
+		t.Errorf("of one that left long ago: %v", err)
 	}
 }
 

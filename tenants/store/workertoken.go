@@ -105,7 +105,8 @@ type WorkerJoin struct {
 // ErrNameTaken says that another worker, which lives, has the name.
 var ErrNameTaken = errors.New("another worker has this name")
 
-// NameKept is for how long a name stays with the key of a worker that is silent.
+// NameKept is for how long a name stays with the key of a worker that is silent
+// or has left: a restart takes no longer.
 const NameKept = 2 * time.Minute
 
 // AdmitWorker uses the token once and gives the name to the key. A key that
@@ -168,7 +169,7 @@ func takeName(ctx context.Context, tx pgx.Tx, j WorkerJoin, again bool) error {
 		on conflict (name) do update set token_id = excluded.token_id, key_sha256 = excluded.key_sha256, joined_at = now(),
 			cert_not_after = excluded.cert_not_after, url = '', kv = '', role = '', model = '', fingerprint = '', epoch = '',
 			registered_at = null, seen_at = null, drained_at = null
-		where i.key_sha256 = excluded.key_sha256 or i.drained_at is not null or greatest(i.joined_at, i.seen_at) < now() - $5::interval`,
+		where i.key_sha256 = excluded.key_sha256 or greatest(i.joined_at, i.seen_at) < now() - $5::interval`,
 		j.Name, j.Token.ID, j.Key[:], j.CertLife, NameKept)
 	switch {
 	case err != nil:
