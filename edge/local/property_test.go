@@ -19,6 +19,9 @@ import (
 	"github.com/weirhq/weir/internal/contract"
 )
 
+// private marks the prompts that must not leave the node.
+const private = ", but tell nobody"
+
 // script is a fault script with the client's wishes.
 type script struct {
 	worker    workertest.Reply
@@ -31,6 +34,7 @@ type script struct {
 	blind     bool   // the embedder is down
 	mode      string
 	private   bool
+	byTenant  bool // private by the tenant's policy, not by the request
 	stream    bool
 	key       string
 }
@@ -59,6 +63,9 @@ func drawScript(r *rapid.T, n int) script {
 	s.foresees, s.about = pick("foresees", "", "sticky", "skip_edge", "hedge"), pick("about", "river", "lamp")
 	s.blind = rapid.Bool().Draw(r, "embedder down")
 	s.continues = rapid.Bool().Draw(r, "continues")
+	if s.private {
+		s.byTenant, s.about = rapid.Bool().Draw(r, "by tenant"), s.about+private
+	}
 	if rapid.IntRange(0, 9).Draw(r, "refuses") == 0 {
 		s.worker.Status = 503
 	}
@@ -72,6 +79,9 @@ func (s *script) policy() string {
 	}
 	if s.foresees != "" {
 		window += fmt.Sprintf(`,%q:true`, s.foresees)
+	}
+	if s.byTenant {
+		window += `,"privacy":"local-only"`
 	}
 	return fmt.Sprintf(`{"name":"p","handoff":%q%s}`, s.handoff, window)
 }
@@ -137,7 +147,7 @@ func (n *node) arrivals(op string) (worker, cloud int) {
 
 // The streaming invariant, on the real handler, under any fault script: what
 // the client gets only grows and is a beginning of the final answer; there is
-// one end; a local-only request never reaches the cloud; each local attempt is
+// one end; a local-only request never reaches the cloud or the embedder; each local attempt is
 // accounted once; a retry under the same Idempotency-Key is never billed again.
 func TestStreamingInvariant(t *testing.T) {
 	embedder, clock, attempts := embedtest.Start(t), newClock(), &tally{}
@@ -184,6 +194,15 @@ func TestStreamingInvariant(t *testing.T) {
 		}
 		s.retry(r, n, attempts, a)
 	})
+	seen, _ := embedder.Seen()
+	for _, text := range seen {
+		if strings.Contains(text, private) {
+			t.Fatalf("the embedder was asked of %q", text)
+		}
+	}
+	if len(seen) == 0 {
+		t.Fatal("nothing was embedded")
+	}
 }
 
 // account checks that each local attempt has one row, and who was asked.
@@ -221,7 +240,7 @@ func (s *script) retry(r *rapid.T, n *node, attempts *tally, first answer) {
 
 func (n *node) ask(s *script) answer {
 	privacy := "any"
-	if s.private {
+	if s.private && !s.byTenant {
 		privacy = "local-only"
 	}
 	headers := []string{"X-Weir-Mode", s.mode, "X-Weir-Privacy", privacy, "Idempotency-Key", s.key, "X-Weir-Session", "s"}
