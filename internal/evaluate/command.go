@@ -51,6 +51,13 @@ func run(ctx context.Context, env cli.Env, args []string) error {
 	if err != nil {
 		return err
 	}
+	var rowsFile *os.File
+	if *rows != "" { // a path that cannot be written is told before the long run
+		if rowsFile, err = os.Create(*rows); err != nil {
+			return fmt.Errorf("--rows: %w", err)
+		}
+		defer rowsFile.Close()
+	}
 	progress := func(done, of int) {
 		if done%50 == 0 && !*asJSON {
 			fmt.Fprintf(env.Stderr, "%d of %d prompts\n", done, of)
@@ -65,26 +72,20 @@ func run(ctx context.Context, env cli.Env, args []string) error {
 	if err != nil {
 		return err
 	}
-	if *rows != "" {
-		if err := writeRows(*rows, r); err != nil {
-			return fmt.Errorf("--rows: %w", err)
-		}
-	}
 	if *asJSON {
 		enc := json.NewEncoder(env.Stdout)
 		enc.SetIndent("", "  ")
-		return enc.Encode(r)
+		err = enc.Encode(r)
+	} else {
+		r.print(env.Stdout)
 	}
-	r.print(env.Stdout)
-	return nil
-}
-
-func writeRows(path string, r *Report) error {
-	f, err := os.Create(path)
-	if err != nil {
+	if rowsFile == nil || err != nil {
 		return err
 	}
-	return errors.Join(r.WriteRows(f), f.Close())
+	if err := errors.Join(r.WriteRows(rowsFile), rowsFile.Close()); err != nil {
+		return fmt.Errorf("--rows: %w", err)
+	}
+	return nil
 }
 
 func (r *Report) print(w io.Writer) {
