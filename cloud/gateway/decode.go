@@ -48,7 +48,7 @@ func (a *attempt) decodeLeg(ctx context.Context, h *handoff, watch *watchdog) *l
 	if !isEventStream(resp) {
 		return broken(route.StageDecode, leg, "the model server did not stream")
 	}
-	r := &relay{attempt: a, in: sse.NewReader(resp.Body), watch: watch, continued: a.stream.begun(), hideIDs: a.asksIDs()}
+	r := &relay{attempt: a, in: sse.NewReader(resp.Body), watch: watch, continued: a.stream.begun() || a.stream.shown.id != nil, hideIDs: a.asksIDs()}
 	return r.run(ctx)
 }
 

@@ -80,7 +80,9 @@ func (a *attempt) handOver(m *movedAnswer) {
 	a.tries.moved = m
 	a.hold(a.sel.Decode, m.Params)
 	a.stream.shown.took(m.Resume)
-	a.carry()
+	if a.carry(); a.used.reported != nil { // also of what was not shown yet
+		a.tries.carried = a.sum
+	}
 	a.story.note("the answer moves to another instance")
 }
 

@@ -1,11 +1,13 @@
 package gateway
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/weirhq/weir/cloud/route"
 	"github.com/weirhq/weir/tenants"
 )
 
@@ -74,5 +76,42 @@ func TestNobodyTakesTheAnswer(t *testing.T) {
 	// The third token was made here and not shown yet: it is in the row of who made it.
 	if rows := r.ledger(t); len(rows) != 1 || rows[0].Outcome != tenants.OutcomeSuperseded || rows[0].OutputTokens != 3 || rows[0].InputTokens != 7 {
 		t.Errorf("ledger %+v", rows)
+	}
+}
+
+// resuming is preferring of instances that can all go on with an answer.
+type resuming struct{ preferring }
+
+func (p resuming) Decide(o *route.Observation) route.Decision {
+	for i := range o.Inst {
+		o.Inst[i].Resumes = true
+	}
+	return p.preferring.Decide(o)
+}
+
+// TestMoveBeforeTheFirstText: an answer moves while its first tokens are held
+// back. The prompt is charged once, the sums have every token, and the client
+// gets one answer of one head.
+func TestMoveBeforeTheFirstText(t *testing.T) {
+	a, b := newInstance(t, "a", "mixed"), newInstance(t, "b", "mixed")
+	a.on(func(w http.ResponseWriter, r *http.Request, body map[string]any) bool {
+		a.stream(w, r, body, 0)
+		_, _ = io.WriteString(w, `data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"migrated"}],"weir_migrated":{"weir_resume":{"text":"","tokens":[1,2,3]}},"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10}}`+"\n\n")
+		return true
+	})
+	door := gate{settled: make(chan tenants.UsageRecord, 1)}
+	door.admit = func(context.Context, Work) (Grant, error) { return door, nil }
+	r := newRig(t, func(o *Options) { o.Policy, o.Admission = resuming{"a"}, door }, a, b)
+	got := r.chat(t, ask1su)
+	rows := r.ledger(t)
+	if len(rows) != 2 || rows[0].Outcome != tenants.OutcomeSuperseded || rows[0].InputTokens != 7 || rows[0].OutputTokens != 3 ||
+		rows[1].Outcome != tenants.OutcomeOK || rows[1].InputTokens != 0 || rows[1].OutputTokens != 4 {
+		t.Fatalf("ledger %+v, answer %s", rows, got.body)
+	}
+	if sum := take(t, "the grant's end", door.settled); sum.InputTokens != 7 || sum.OutputTokens != 7 {
+		t.Errorf("settled with %+v", sum)
+	}
+	if shown := text(t, got.body); shown != "the light is on" || strings.Count(got.body, `"role"`) != 1 || !strings.Contains(got.body, `"completion_tokens":7`) {
+		t.Errorf("answer %s", got.body)
 	}
 }

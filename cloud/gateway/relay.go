@@ -19,7 +19,7 @@ type relay struct {
 	*attempt
 	in        *sse.Reader
 	watch     *watchdog
-	continued bool // the client has seen a part of the answer before
+	continued bool // the answer's head has come from an earlier leg
 	hideIDs   bool // the gateway asked for token_ids, not the client
 	scratch   []byte
 	finished  bool // a finish reason has come
