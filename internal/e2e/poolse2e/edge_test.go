@@ -17,7 +17,7 @@ import (
 // rows one is ok and the dead gateway's costs nothing.
 func TestEdgeOutlivesAGateway(t *testing.T) {
 	f := emptyFleet(t, loopback{})
-	f.instance(t, "m1", "mixed", "fake-engine", "--model", model, "--weir", "--name", "m1", "--role", "mixed", "--ttft", "4s", "--itl", "1ms", "--log-level", "error")
+	f.instance(t, "m1", "mixed", "fake-engine", "--model", model, "--weir", "--name", "m1", "--role", "mixed", "--ttft", "20s", "--itl", "1ms", "--log-level", "error")
 	f.gateways(t, true)
 	f.edge(t)
 	got := make(chan answer, 1)

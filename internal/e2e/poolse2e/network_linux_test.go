@@ -36,7 +36,7 @@ func apart(t *testing.T) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"-test.run=^" + t.Name() + "$", "-test.v=" + fmt.Sprint(testing.Verbose())}
+	args := []string{"-test.run=^" + t.Name() + "$", "-test.v=true"}
 	if at, ok := t.Deadline(); ok {
 		args = append(args, "-test.timeout="+(time.Until(at)-5*time.Second).String())
 	}
@@ -48,14 +48,19 @@ func apart(t *testing.T) bool {
 	switch {
 	case err != nil && !errors.As(err, &started):
 		t.Skipf("a network namespace needs root or unprivileged user namespaces: %v", err)
-	case strings.Contains(string(out), "--- SKIP: "+t.Name()):
+	case ended(out, "SKIP", t.Name()):
 		t.Skipf("%s", out)
-	case err != nil:
+	case err != nil || !ended(out, "PASS", t.Name()):
 		t.Errorf("%v\n%s", err, out)
 	default:
 		t.Logf("%s", out)
 	}
 	return false
+}
+
+// ended reports whether a verbose test run says so of a test.
+func ended(out []byte, how, name string) bool {
+	return strings.Contains("\n"+string(out), "\n--- "+how+": "+name+" ")
 }
 
 // ownNetwork gives a child a network namespace and the right to shape it.
