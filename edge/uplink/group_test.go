@@ -32,10 +32,7 @@ func startGroup(t *testing.T, a, b *cloudtest.Cloud, udpOff bool) *uplink.Group 
 			t.Errorf("Run: %v", err)
 		}
 	})
-	for _, c := range []*cloudtest.Cloud{a, b} {
-		eventually(t, "both links up", func() bool { return c.Pinged() })
-	}
-	eventually(t, "link up", func() bool { return g.Stats().State == uplink.Up })
+	eventually(t, "both links up", g.AllUp)
 	return g
 }
 
