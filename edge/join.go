@@ -1,19 +1,14 @@
 package edge
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/weirhq/weir/edge/identity"
+	"github.com/weirhq/weir/internal/enroll"
 	"github.com/weirhq/weir/tenants"
 )
-
-// maxTokenFile bounds a join token's file, in bytes.
-const maxTokenFile = 4096
 
 // join returns the device's identity, joining the cloud first if it has none.
 // A cloud that does not answer yet is tried again; a refusal is final.
@@ -42,7 +37,7 @@ func (a *agent) join(ctx context.Context) (*identity.Identity, error) {
 			a.log.Info("joined", "device", id.DeviceID, "tenant", id.TenantID, "cloud", id.CloudURL)
 			return id, nil
 		}
-		if ctx.Err() != nil || !identity.Temporary(err) {
+		if ctx.Err() != nil || !enroll.Temporary(err) {
 			return nil, err
 		}
 		a.log.Warn("joining failed, will try again", "err", err, "in", wait)
@@ -61,23 +56,8 @@ func joinToken(cfg Config) (tenants.JoinToken, error) {
 	if len(cfg.clouds()) == 0 {
 		return tenants.JoinToken{}, errors.New("this device has not joined: set cloud_url or cloud_urls, and join_token_file or WEIR_EDGE_JOIN_TOKEN")
 	}
-	text := cfg.JoinToken
-	if text == "" && cfg.JoinTokenFile != "" {
-		raw, err := os.ReadFile(cfg.JoinTokenFile)
-		if err != nil {
-			return tenants.JoinToken{}, fmt.Errorf("join_token_file: %w", err)
-		}
-		if len(raw) > maxTokenFile {
-			return tenants.JoinToken{}, fmt.Errorf("join_token_file %s is too long to hold a join token", cfg.JoinTokenFile)
-		}
-		text = string(bytes.TrimSpace(raw))
-	}
-	if text == "" {
+	if cfg.JoinToken == "" && cfg.JoinTokenFile == "" {
 		return tenants.JoinToken{}, errors.New("this device has not joined: set join_token_file or WEIR_EDGE_JOIN_TOKEN (weir join-tokens or the admin API mint one)")
 	}
-	token, err := tenants.ParseJoinToken(text)
-	if err != nil {
-		return tenants.JoinToken{}, fmt.Errorf("join token: %w", err)
-	}
-	return token, nil
+	return enroll.ReadToken(cfg.JoinToken, cfg.JoinTokenFile)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirhq/weir/edge/identity"
 	"github.com/weirhq/weir/edge/internal/cloudtest"
+	"github.com/weirhq/weir/internal/enroll"
 	"github.com/weirhq/weir/internal/pki"
 	"github.com/weirhq/weir/tenants"
 )
@@ -61,7 +62,7 @@ func TestJoinOnce(t *testing.T) {
 	}
 
 	_, err = identity.Join(context.Background(), filepath.Join(t.TempDir(), "other"), c.URL, token)
-	if !errors.Is(err, identity.ErrRefused) || identity.Temporary(err) {
+	if !errors.Is(err, enroll.ErrRefused) || enroll.Temporary(err) {
 		t.Errorf("a used token: %v", err)
 	}
 	if strings.Contains(err.Error(), token.Secret.Reveal()) {
@@ -74,7 +75,7 @@ func TestJoinChecksThePinFirst(t *testing.T) {
 	c, imposter := cloudtest.Start(t), cloudtest.Start(t)
 	dir := filepath.Join(t.TempDir(), "identity")
 	_, err := identity.Join(context.Background(), dir, imposter.URL, c.MintToken(t))
-	if err == nil || identity.Temporary(err) || !strings.Contains(err.Error(), "pin") {
+	if err == nil || enroll.Temporary(err) || !strings.Contains(err.Error(), "pin") {
 		t.Errorf("error %v", err)
 	}
 	if len(imposter.Seen()) != 0 {
@@ -113,7 +114,7 @@ func TestJoinKeepsItsKeyOverATry(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "identity")
 	for range 2 {
-		if _, err := identity.Join(context.Background(), dir, s.URL, token); !identity.Temporary(err) {
+		if _, err := identity.Join(context.Background(), dir, s.URL, token); !enroll.Temporary(err) {
 			t.Fatalf("error %v", err)
 		}
 	}
@@ -126,11 +127,11 @@ func TestJoinNobodyThereIsTemporary(t *testing.T) {
 	c := cloudtest.Start(t)
 	token := c.MintToken(t)
 	c.Stop()
-	if _, err := identity.Join(context.Background(), filepath.Join(t.TempDir(), "i"), c.URL, token); !identity.Temporary(err) {
+	if _, err := identity.Join(context.Background(), filepath.Join(t.TempDir(), "i"), c.URL, token); !enroll.Temporary(err) {
 		t.Errorf("error %v", err)
 	}
 	for _, u := range []string{"", "http://x", "https://", "https://u:p@x"} {
-		if _, err := identity.Join(context.Background(), filepath.Join(t.TempDir(), "i"), u, token); err == nil || identity.Temporary(err) {
+		if _, err := identity.Join(context.Background(), filepath.Join(t.TempDir(), "i"), u, token); err == nil || enroll.Temporary(err) {
 			t.Errorf("%q: %v", u, err)
 		}
 	}

@@ -44,10 +44,10 @@ func ReadToken(text, file string) (tenants.JoinToken, error) {
 	if text == "" && file != "" {
 		raw, err := os.ReadFile(file)
 		if err != nil {
-			return tenants.JoinToken{}, fmt.Errorf("join token: %w", err)
+			return tenants.JoinToken{}, fmt.Errorf("join_token_file: %w", err)
 		}
 		if len(raw) > maxTokenFile {
-			return tenants.JoinToken{}, fmt.Errorf("join token: %s is too long to hold one", file)
+			return tenants.JoinToken{}, fmt.Errorf("join_token_file: %s is too long to hold a join token", file)
 		}
 		text = string(bytes.TrimSpace(raw))
 	}
@@ -75,10 +75,13 @@ func Join(ctx context.Context, base *url.URL, pin tenants.Pin, path string, in, 
 	return Post(ctx, c, base, path, in, out)
 }
 
-// Client makes a client for Post.
+// Client makes a client for Post. It follows no redirect: what is posted is for
+// the host that was asked.
 func Client(conf *tls.Config) *http.Client {
-	return &http.Client{Timeout: postTimeout, Transport: &http.Transport{TLSClientConfig: conf, ForceAttemptHTTP2: true,
-		DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext}}
+	return &http.Client{
+		Timeout: postTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{TLSClientConfig: conf, ForceAttemptHTTP2: true, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext},
+	}
 }
 
 // Post sends in as JSON and reads the answer into out. The error wraps
@@ -122,7 +125,8 @@ func decode(host string, status int, answer []byte, out any) error {
 // or was busy. What it refused stays refused, and a wrong pin stays wrong.
 func Temporary(err error) bool {
 	var op *net.OpError
-	return errors.Is(err, errBusy) || errors.As(err, &op) && op.Op == "dial" || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF)
+	broken := errors.As(err, &op) && op.Op != "remote error" && op.Op != "local error" // which are TLS alerts
+	return broken || errors.Is(err, errBusy) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // CheckCA makes sure that the authority to be trusted from now on is the one that

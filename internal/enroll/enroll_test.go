@@ -2,7 +2,9 @@ package enroll
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -11,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/weirhq/weir/internal/openai"
@@ -58,12 +61,14 @@ func TestBase(t *testing.T) {
 }
 
 func TestPost(t *testing.T) {
+	const refused = `{"error":{"code":"no","message":"not you"}}`
 	for _, tt := range []struct {
 		status             int
 		body               string
 		refused, temporary bool
 	}{
-		{200, `{"a":7}`, false, false}, {200, "hello", false, false}, {403, `{"error":{"code":"no","message":"not you"}}`, true, false},
+		{200, `{"a":7}`, false, false}, {201, `{"a":7}`, false, false}, {200, "hello", false, false}, {200, "[]", false, false},
+		{401, refused, true, false}, {403, refused, true, false}, {409, refused, true, false},
 		{429, "", false, true}, {408, "", false, true}, {503, "", false, true}, {500, "<html>", false, true},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -85,9 +90,42 @@ func TestPost(t *testing.T) {
 			t.Errorf("nobody there: %v", err)
 		}
 	}
-	if Temporary(&net.OpError{Op: "remote error", Err: errors.New("bad certificate")}) || !Temporary(context.DeadlineExceeded) {
+	if Temporary(&net.OpError{Op: "remote error", Err: errors.New("bad certificate")}) || !Temporary(context.DeadlineExceeded) ||
+		!Temporary(&net.OpError{Op: "read", Err: syscall.ECONNRESET}) || !Temporary(fmt.Errorf("read answer: %w", io.ErrUnexpectedEOF)) {
 		t.Error("what is temporary")
 	}
+}
+
+// What is posted goes to no other place than the one that was asked.
+func TestPostFollowsNoRedirect(t *testing.T) {
+	asked := 0
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+	}))
+	defer s.Close()
+	base, _ := url.Parse(s.URL)
+	c := Client(s.Client().Transport.(*http.Transport).TLSClientConfig)
+	defer c.CloseIdleConnections()
+	if err := Post(t.Context(), c, base, "/x", struct{}{}, &struct{}{}); !Temporary(err) || asked != 1 {
+		t.Errorf("asked %d times: %v", asked, err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(200, []byte(`{"a":7}`))
+	f.Add(429, []byte(`{"error":{"message":"later"}}`))
+	f.Add(500, []byte(`{"error":"x"}`))
+	f.Fuzz(func(t *testing.T, status int, body []byte) {
+		var out struct{ A int }
+		err := decode("cloud", status, body, &out)
+		if (err == nil) != (status/100 == 2 && json.Unmarshal(body, &out) == nil) {
+			t.Errorf("%d %q: %v", status, body, err)
+		}
+		if errors.Is(err, ErrRefused) && (status/100 != 4 || Temporary(err)) {
+			t.Errorf("%d is refused: %v", status, err)
+		}
+	})
 }
 
 func TestCheckCA(t *testing.T) {
