@@ -43,6 +43,7 @@ type flight struct {
 	early   bool // text was shown before the end, by a verdict that has not been revised
 	decided bool // the verdict that counts has been adopted
 	lost    bool // the local generation failed
+	broken  bool // the whole answer breaks the form that the client asked for
 	asked   *asking
 	claimed atomic.Bool    // the answer is the cloud's that has begun, or the edge's that was kept before
 	cloud   error          // why the cloud did not answer
@@ -184,7 +185,7 @@ func (f *flight) look() error {
 func (f *flight) loseCloud(err error) error {
 	f.asked, f.cloud, f.c.hedged = nil, err, time.Time{}
 	why := fallbackReason(f.ctx, f.cause, err)
-	if f.formBroken() {
+	if f.broken {
 		why = cascade.ReasonValidatorFailed
 	}
 	return f.act(f.m.CloudFail(why))
@@ -221,8 +222,9 @@ func (f *flight) land(err error) error {
 func (f *flight) judged() stream.Output {
 	c := f.c
 	v := c.judgeWhole(f.s)
+	f.broken = c.check.form && v.Reason == cascade.ReasonValidatorFailed
 	out := f.m.EdgeEnd(v)
-	if c.check.form && v.Reason == cascade.ReasonValidatorFailed {
+	if f.broken {
 		out.End.Reason = v.Reason
 	}
 	switch {
