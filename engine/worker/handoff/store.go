@@ -52,6 +52,7 @@ type entry struct {
 	operation string
 	item      *Item
 	timer     *time.Timer // of the lease
+	until     time.Time   // the lease's end
 	over      bool        // the lease ended while it was being read
 	reader    *reader     // who reads it now
 }
@@ -99,15 +100,15 @@ func (s *Store) Put(h Handle, operation string, item *Item) (expires time.Time, 
 		return time.Time{}, ErrFull
 	}
 	s.bytes += item.size()
-	e := &entry{operation: operation, item: item}
+	e := &entry{operation: operation, item: item, until: time.Now().Add(s.ttl)}
 	e.timer = time.AfterFunc(s.ttl, func() { s.expire(h, e) })
 	s.entries[h] = e
-	return time.Now().Add(s.ttl), nil
+	return e.until, nil
 }
 
 func (s *Store) expire(h Handle, e *entry) {
 	s.mu.Lock()
-	here := s.entries[h] == e
+	here := s.entries[h] == e && !time.Now().Before(e.until) // not renewed while the timer waited for the lock
 	if e.over = here && e.reader != nil; e.over {
 		here = false // the end of the read decides
 	}
@@ -177,9 +178,10 @@ func (s *Store) Renew(h Handle, operation string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
+	e.until = time.Now().Add(s.ttl)
 	e.timer.Reset(s.ttl)
 	e.over = false
-	return time.Now().Add(s.ttl), nil
+	return e.until, nil
 }
 
 // Release forgets a hand-off that nobody will read any more. Who reads it now is
