@@ -82,7 +82,7 @@ func (s *Server) migrate(w http.ResponseWriter, r *http.Request) {
 	}
 	o.Stages = 1
 	if o.To == nil || c.m.KV == nil || c.m.Info.KVWhole {
-		c.loop.Migrate(0)
+		c.loop.Migrate(0, c.staying(nil))
 	} else if n, err := c.copyAhead(r.Context(), *o.To); err != nil {
 		c.m.Metrics.Migrations.WithLabelValues(metrics.MigratedAborted).Inc()
 		s.log.Warn("a request stays here", "operation", o.Operation, "to", o.To.Name, "error", err)
@@ -119,8 +119,17 @@ func (c *call) copyAhead(ctx context.Context, to destination) (stages int, err e
 			return stages, err
 		}
 	}
-	c.loop.Migrate(m.tokens)
+	c.loop.Migrate(m.tokens, c.staying(m))
 	return stages, nil
+}
+
+// staying ends a move whose last part cannot be had: the request may be asked to
+// move again.
+func (c *call) staying(m *move) func() {
+	return func() {
+		c.move.CompareAndSwap(m, nil)
+		c.m.Metrics.Migrations.WithLabelValues(metrics.MigratedAborted).Inc()
+	}
 }
 
 // stage sends what has been made since the last one, and returns how many tokens

@@ -245,7 +245,7 @@ func TestMigrate(t *testing.T) {
 				}
 				text = append(text, b.Text...)
 			}
-			s.Migrate(0)
+			s.Migrate(0, nil)
 		}
 		for range 200 {
 			select {

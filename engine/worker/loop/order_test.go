@@ -153,3 +153,24 @@ func TestPanic(t *testing.T) {
 		t.Errorf("the loop ended with %v", err)
 	}
 }
+
+// TestStateThatCannotBeExported: who ordered the move is told that the request
+// stays, and it goes on to its end.
+func TestStateThatCannotBeExported(t *testing.T) {
+	held, ordered := make(chan struct{}), make(chan struct{})
+	hold := sync.OnceFunc(func() { close(held) })
+	r := begin(t, runnertest.Options{Endless: true, BeforeStep: func([]engine.Span) error { hold(); <-ordered; return nil }})
+	defer r.end(t)
+	s, err := r.Submit(context.Background(), loop.Request{Prompt: prompt(r.runner, "x"), MaxTokens: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-held
+	var told atomic.Int32
+	s.Migrate(1<<20, func() { told.Add(1) }) // from beyond its end
+	close(ordered)
+	b, err := collect(s)
+	if err != nil || b.Finish != loop.FinishLength || told.Load() != 1 {
+		t.Errorf("%s, %v, told %d times", b.Finish, err, told.Load())
+	}
+}

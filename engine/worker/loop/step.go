@@ -196,6 +196,9 @@ func (l *Loop) obey(j *job, row []float32, o *order, now time.Time) bool {
 		return false
 	}
 	if j.result = l.export(j, o.from, row); j.result == nil {
+		if o.stays != nil {
+			o.stays()
+		}
 		return false
 	}
 	j.result.Stopped = now

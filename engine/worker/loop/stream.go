@@ -88,12 +88,16 @@ type order struct {
 	from  int
 	leave bool          // the generation ends with it
 	state chan *Handoff // one slot; nil where it cannot be exported
+	stays func()        // told when the state of one that leaves cannot be exported
 }
 
 // Migrate ends the generation before its next token with FinishMigrated and the
 // state from a position on in Result, from which another worker goes on. Where
-// the state cannot be exported the generation goes on here.
-func (s *Stream) Migrate(from int) { s.orders.Store(&order{from: from, leave: true}) }
+// the state cannot be exported the generation goes on here, and stays, which must
+// not wait, is called unless it is nil.
+func (s *Stream) Migrate(from int, stays func()) {
+	s.orders.Store(&order{from: from, leave: true, stays: stays})
+}
 
 // Stage copies the state from a position on before the next token, while the
 // generation goes on. It is nil where the request has ended or its state cannot
