@@ -64,3 +64,25 @@ func (d *PageHinkley) Ready() bool { return d.n >= d.Warmup }
 func (d *PageHinkley) Reset() {
 	d.n, d.mean, d.m2, d.up, d.down = 0, 0, 0, 0, 0
 }
+
+// PageHinkleyState is what a detector remembers over a restart.
+type PageHinkleyState struct {
+	N    int     `json:"n"` // values seen
+	Mean float64 `json:"mean"`
+	M2   float64 `json:"m2"` // sum of squared deviations of the reference
+	Up   float64 `json:"up"`
+	Down float64 `json:"down"`
+}
+
+// State returns what the detector remembers.
+func (d *PageHinkley) State() PageHinkleyState {
+	return PageHinkleyState{N: d.n, Mean: d.mean, M2: d.m2, Up: d.up, Down: d.down}
+}
+
+// Resume goes on from a state; one that no detector can have is a new start.
+func (d *PageHinkley) Resume(s PageHinkleyState) {
+	if s.N < 0 || s.M2 < 0 || s.Up < 0 || s.Down < 0 {
+		s = PageHinkleyState{}
+	}
+	d.n, d.mean, d.m2, d.up, d.down = s.N, s.Mean, s.M2, s.Up, s.Down
+}

@@ -247,5 +247,8 @@ func (t *RiskTracker) Label(loss, propensity float64) {
 // Freeze holds theta at the value of a bound, after a drift alarm, until Thaw.
 func (t *RiskTracker) Freeze(theta float64) { t.theta, t.frozen = theta, true }
 
+// Frozen reports whether theta is held.
+func (t *RiskTracker) Frozen() bool { return t.frozen }
+
 // Thaw lets the tracker move again.
 func (t *RiskTracker) Thaw() { t.frozen = false }

@@ -236,7 +236,10 @@ func effective(w []float64) float64 {
 
 // Drifted shrinks the cell to its prior until the next fingerprint change or
 // Settled: after an alarm old labels say less.
-func (c *Cell) Drifted() { c.tauFactor = 2; c.Refit() }
+func (c *Cell) Drifted() { c.tauFactor = driftedTau; c.Refit() }
+
+// driftedTau is how much more the prior holds a cell that drifted.
+const driftedTau = 2
 
 // Settled ends what Drifted began.
 func (c *Cell) Settled() { c.tauFactor = 1 }

@@ -19,6 +19,10 @@ func newDrifts() drifts {
 	return drifts{control.NewPageHinkley(), control.NewPageHinkley(), control.NewPageHinkley()}
 }
 
+func (d *drifts) all() [3]*control.PageHinkley {
+	return [3]*control.PageHinkley{d.signal, d.residual, d.disagreement}
+}
+
 func (d *drifts) reset() { *d = newDrifts() }
 
 // alarm is told that a stream drifted: the calibrators shrink to their prior,

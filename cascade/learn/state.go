@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/control"
+	"github.com/weirhq/weir/cascade/measure"
 )
 
 // ErrState says that a snapshot is damaged or of another version.
@@ -33,6 +35,12 @@ type cellState struct {
 	Edge   Quality      `json:"edge"`
 	Helps  Quality      `json:"helps"`
 	Alarms uint64       `json:"alarms"`
+
+	// Older snapshots have none of these.
+	Drift      []control.PageHinkleyState `json:"drift,omitempty"` // of signal, residual, disagreement
+	AlarmLeft  int                        `json:"alarm_left,omitempty"`
+	Shrunk     bool                       `json:"shrunk,omitempty"`     // drifted and not settled
+	Confidence [][3]float64               `json:"confidence,omitempty"` // weight, p, y of each bin
 }
 
 // Snapshot writes the table as JSON. A restored table decides as this one does
@@ -41,7 +49,14 @@ func (t *Table) Snapshot(w io.Writer) error {
 	s := state{Version: stateVersion, Fingerprint: t.Fingerprint, Features: t.Features, Cloud: t.cloud,
 		Base: t.base.Values(), Prior: t.prior.Values()}
 	for name, e := range t.cells {
-		c := cellState{Name: name, Cloud: e.cloud, Used: e.used, Edge: e.edge, Helps: e.helps, Alarms: e.alarms}
+		c := cellState{Name: name, Cloud: e.cloud, Used: e.used, Edge: e.edge, Helps: e.helps, Alarms: e.alarms,
+			AlarmLeft: e.shadow.left, Shrunk: e.tauFactor > 1}
+		for _, d := range e.drift.all() {
+			c.Drift = append(c.Drift, d.State())
+		}
+		for _, b := range e.error.bins {
+			c.Confidence = append(c.Confidence, [3]float64{b.Weight, b.P, b.Y})
+		}
 		for i := range e.labels {
 			l := &e.labels[(e.Cell.next+i)%len(e.labels)]
 			c.Labels = append(c.Labels, append([]float64{l.y, l.w}, l.x...))
@@ -109,6 +124,18 @@ func (t *Table) restoreCell(c cellState) error {
 	}
 	for _, g := range c.Gains {
 		e.keep(benefit{p: g[0], weight: g[1], helps: g[2] > 0})
+	}
+	e.shadow.left = min(max(0, c.AlarmLeft), e.shadow.AlarmFor)
+	if detectors := e.drift.all(); len(c.Drift) == len(detectors) {
+		for i, d := range detectors {
+			d.Resume(c.Drift[i])
+		}
+	}
+	for i, b := range c.Confidence[:min(len(c.Confidence), len(e.error.bins))] {
+		e.error.bins[i] = measure.Bin{Weight: b[0], P: b[1], Y: b[2]}
+	}
+	if c.Shrunk {
+		e.tauFactor = driftedTau
 	}
 	e.Refit()
 	e.graded = e.grade()

@@ -233,6 +233,17 @@ func TestSavedControllers(t *testing.T) {
 	if got := again(bounded, Settings{Risk: risk}).State(); !got.RiskKnown || got.Theta != bounded.State().Theta {
 		t.Errorf("the bound is lost: %+v", got)
 	}
+	bounded.Drifted()
+	held := again(bounded, Settings{Risk: risk})
+	held.Label(1, 1)
+	if got := held.State().Theta; got != bounded.State().Theta {
+		t.Errorf("a frozen threshold moves after a restart: %v", got)
+	}
+	held.Settled()
+	held.Label(1, 1)
+	if got := held.State().Theta; !(got < bounded.State().Theta) {
+		t.Error("it stays frozen when the drift is settled")
+	}
 }
 
 func TestInfeasibleRiskIsRefused(t *testing.T) {

@@ -18,9 +18,10 @@ type Saved struct {
 	Risk      *Risk          `json:"risk,omitempty"`
 	Bound     *control.Bound `json:"bound,omitempty"`
 	RiskTheta float64        `json:"risk_theta,omitempty"`
-	Day       int64          `json:"day,omitempty"`   // Unix day of Spent
-	Spent     int64          `json:"spent,omitempty"` // nano-dollars
-	Hour      int64          `json:"hour,omitempty"`  // Unix hour of Count
+	Frozen    bool           `json:"frozen,omitempty"` // RiskTheta is held after a drift alarm
+	Day       int64          `json:"day,omitempty"`    // Unix day of Spent
+	Spent     int64          `json:"spent,omitempty"`  // nano-dollars
+	Hour      int64          `json:"hour,omitempty"`   // Unix hour of Count
 	Count     float64        `json:"count,omitempty"`
 }
 
@@ -35,7 +36,7 @@ func (c *Controller) Saved() Saved {
 	}
 	if c.hasBound && !math.IsInf(c.bound.Theta, 0) { // a bound that escalates all is no loss, and no JSON
 		bound := c.bound
-		s.Bound, s.RiskTheta = &bound, c.risk.Theta()
+		s.Bound, s.RiskTheta, s.Frozen = &bound, c.risk.Theta(), c.risk.Frozen()
 	}
 	return s
 }
@@ -52,5 +53,8 @@ func (c *Controller) Restore(s Saved) {
 	if c.set.Risk != nil && s.Risk != nil && *s.Risk == *c.set.Risk && s.Bound != nil {
 		c.bound, c.hasBound = *s.Bound, true
 		c.risk = control.NewRiskTracker(s.Risk.Alpha, s.RiskTheta)
+		if s.Frozen {
+			c.Drifted()
+		}
 	}
 }
