@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -224,11 +225,17 @@ func (c *Control) checkRegistration(g *gin.Context, who caller, r *member.Regist
 	if r.KV == "" {
 		return nil
 	}
-	host, _, err := net.SplitHostPort(r.KV)
-	if err != nil || who.cert.VerifyHostname(host) != nil {
+	host, port, err := net.SplitHostPort(r.KV)
+	if err != nil || len(r.KV) > 300 || !isPort(port) || who.cert.VerifyHostname(host) != nil {
 		return badValue("kv", "want host:port, of the certificate's host")
 	}
 	return nil
+}
+
+// isPort reports whether s is the number of a port that one can listen on.
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
 }
 
 func (c *Control) hearWorker(g *gin.Context) (any, error) {

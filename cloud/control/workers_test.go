@@ -113,7 +113,7 @@ func TestWorkerFromJoinToLeave(t *testing.T) {
 	eventually(t, "a heartbeat", func() bool { return seen() != first })
 	m.Tell(registration("e2")) // its model was loaded anew
 	eventually(t, "the new epoch is the member", func() bool { return fleet.names() == "w1/e2" })
-	m.Leave(t.Context(), "e2")
+	m.Leave(t.Context())
 	eventually(t, "it has left", func() bool { return fleet.names() == "" })
 	if err := stop(); err != nil {
 		t.Errorf("its membership ended with %v", err)
@@ -204,6 +204,21 @@ func TestWorkerCertificateRenewsItself(t *testing.T) {
 	})
 }
 
+// TestWorkerCertificateEnds without a renewal: so does the process, and a start
+// joins anew.
+func TestWorkerCertificateEnds(t *testing.T) {
+	p, _ := workerPlane(t, func(o *Options) { o.WorkerLife = 8 * time.Second })
+	dir, token := t.TempDir(), p.newWorkerToken(t, 2)
+	m := p.joinWorker(t, "w", dir, token)
+	if a := p.admin(t, http.MethodDelete, "instances/w", nil); a.status != http.StatusOK {
+		t.Fatalf("forget: %s", a)
+	}
+	if err := m.Run(t.Context()); !errors.Is(err, member.ErrEnded) || !errors.Is(err, member.ErrNotMember) {
+		t.Fatalf("the membership ended with %v", err)
+	}
+	p.joinWorker(t, "w", dir, token)
+}
+
 // TestWorkerRefusals: who has no business there, and who says what cannot be.
 func TestWorkerRefusals(t *testing.T) {
 	p, fleet := workerPlane(t, nil)
@@ -262,6 +277,9 @@ func TestWorkerRefusals(t *testing.T) {
 		"url  ":       func(r *member.Registration) { r.URL = "https://u:p@127.0.0.1:1/x?y" },
 		"url   ":      func(r *member.Registration) { r.URL = "ftp://127.0.0.1:1" },
 		"kv":          func(r *member.Registration) { r.KV = "elsewhere:1" },
+		"kv ":         func(r *member.Registration) { r.KV = "127.0.0.1:http" },
+		"kv  ":        func(r *member.Registration) { r.KV = "127.0.0.1:0" },
+		"kv   ":       func(r *member.Registration) { r.KV = "127.0.0.1:" + strings.Repeat("0", 400) + "1" },
 		"role":        func(r *member.Registration) { r.Role = "king" },
 		"model":       func(r *member.Registration) { r.Model = "other" },
 		"epoch":       func(r *member.Registration) { r.Epoch = "" },

@@ -60,6 +60,7 @@ func (w *instance) stayMember(ctx context.Context) (context.Context, func() erro
 		drain()
 	}()
 	return ctx, func() error {
+		w.leave()() // also where no model was there to drain
 		stop()
 		err := <-ended
 		drain()
@@ -91,12 +92,12 @@ func (w *instance) leave() (wait func()) {
 	if w.member == nil {
 		return func() {}
 	}
-	told, epoch := make(chan struct{}), w.id.Epoch
+	told := make(chan struct{})
 	go func() {
 		defer close(told)
 		ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 		defer cancel()
-		w.member.Leave(ctx, epoch)
+		w.member.Leave(ctx)
 	}()
 	return func() { <-told }
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,12 +50,15 @@ type Member struct {
 	trust  *x509.CertPool
 	http   *http.Client
 	news   chan Registration // what Run has not told yet
+	leave  chan struct{}     // one slot: Leave was called
+	left   chan struct{}     // closed when Run has told so, or has ended
 }
 
 // Join returns the worker's membership, joining first if it has no certificate.
 // A cloud that does not answer is tried again until ctx ends; a refusal is final.
 func Join(ctx context.Context, o Options) (*Member, error) {
-	m := &Member{o: o, id: identity{o.Dir}, news: make(chan Registration, 1)}
+	m := &Member{o: o, id: identity{o.Dir}, news: make(chan Registration, 1),
+		leave: make(chan struct{}, 1), left: make(chan struct{})}
 	for _, text := range o.Clouds {
 		base, err := enroll.Base(text)
 		if err != nil {
@@ -145,10 +149,14 @@ func (m *Member) Tell(r Registration) {
 }
 
 // Run keeps the membership until ctx ends: it registers what Tell says, sends
-// heartbeats and renews the certificate. The cloud may be away for as long as it
-// likes. The error is the cloud's refusal: ErrReplaced, ErrNotMember or another.
+// heartbeats and renews the certificate. The cloud may be away for as long as the
+// certificate is valid. The error is ErrEnded or the cloud's refusal: ErrReplaced,
+// ErrNotMember or another.
 func (m *Member) Run(ctx context.Context) error {
+	gone := sync.OnceFunc(func() { close(m.left) })
+	defer gone()
 	var p process
+	news := m.news
 	next, renew := time.NewTimer(mostBeat), time.NewTimer(time.Until(m.holder.renewAt()))
 	defer next.Stop()
 	defer renew.Stop()
@@ -157,9 +165,18 @@ func (m *Member) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-renew.C:
-			renew.Reset(m.renew(ctx))
+			wait, err := m.renew(ctx)
+			if err != nil {
+				return err
+			}
+			renew.Reset(wait)
 			continue
-		case r := <-m.news:
+		case <-m.leave:
+			news = nil // nothing is registered any more
+			m.depart(ctx, &p)
+			gone()
+			continue
+		case r := <-news:
 			p = process{told: &r, beat: mostBeat, wait: firstWait}
 		case <-next.C:
 		}
@@ -218,9 +235,30 @@ func (p *process) heard(err error, log *slog.Logger) time.Duration {
 	return wait
 }
 
-// Leave ends the membership of the process.
-func (m *Member) Leave(ctx context.Context, epoch string) {
-	if err := m.post(ctx, PathLeave, Process{epoch}, &struct{}{}); err != nil && !errors.Is(err, enroll.ErrRefused) {
+// Leave has Run tell the cloud that the process leaves, after what it is telling
+// now, and register nothing any more. It waits for that until ctx ends. Run goes
+// on with heartbeats, which keep the worker's name.
+func (m *Member) Leave(ctx context.Context) {
+	select {
+	case m.leave <- struct{}{}:
+	default:
+	}
+	select {
+	case <-m.left:
+	case <-ctx.Done():
+	}
+}
+
+// depart tells the cloud that the process leaves, if it may know of it.
+func (m *Member) depart(ctx context.Context, p *process) {
+	if p.told == nil {
+		return
+	}
+	err := m.post(ctx, PathLeave, Process{p.told.Epoch}, &struct{}{})
+	if !p.registered { // as far as is known: no heartbeat can be for it
+		p.told = nil
+	}
+	if err != nil && !errors.Is(err, enroll.ErrRefused) {
 		m.o.Log.Warn("the cloud was not told that this worker leaves: it will notice", "error", err)
 	}
 }
@@ -228,15 +266,21 @@ func (m *Member) Leave(ctx context.Context, epoch string) {
 // Close frees the connections to the cloud.
 func (m *Member) Close() { m.http.CloseIdleConnections() }
 
-// renew gets a new certificate and returns when the next one is due.
-func (m *Member) renew(ctx context.Context) time.Duration {
+// renew gets a new certificate and returns when the next one is due. The error is
+// ErrEnded.
+func (m *Member) renew(ctx context.Context) (time.Duration, error) {
 	err := m.renewOnce(ctx)
-	if err != nil {
-		m.o.Log.Warn("the certificate was not renewed, will try again", "not_after", m.holder.now.Load().Leaf.NotAfter, "error", err)
-		return renewWait
+	end := m.holder.now.Load().Leaf.NotAfter
+	switch left := time.Until(end); {
+	case err == nil:
+		m.o.Log.Info("certificate renewed", "not_after", end)
+		return time.Until(m.holder.renewAt()), nil
+	case left <= 0:
+		return 0, fmt.Errorf("%w: %w", ErrEnded, err)
+	default:
+		m.o.Log.Warn("the certificate was not renewed, will try again", "not_after", end, "error", err)
+		return min(renewWait, left), nil
 	}
-	m.o.Log.Info("certificate renewed", "not_after", m.holder.now.Load().Leaf.NotAfter)
-	return time.Until(m.holder.renewAt())
 }
 
 func (m *Member) renewOnce(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/weirhq/weir/internal/enroll"
@@ -61,6 +62,10 @@ const (
 	CodeReplaced  = "instance_replaced"
 	CodeNotMember = "not_member"
 )
+
+// ErrEnded says that the certificate has ended and was not renewed: a process that
+// starts now joins anew.
+var ErrEnded = errors.New("the worker's certificate has ended")
 
 // Refusals that a caller may tell apart.
 var (
