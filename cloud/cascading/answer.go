@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 
-	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/internal/jsonscan"
+	"github.com/weirhq/weir/internal/logprobs"
 	"github.com/weirhq/weir/internal/openai"
 )
 
@@ -24,22 +24,23 @@ func AskLogprobs(b openai.Body, text bool) {
 
 // Answer is a whole answer of a model server with one choice.
 type Answer struct {
-	acc    cascade.Accumulator
 	choice wholeChoice
 	rest   map[string]json.RawMessage // members of the answer as they came
 }
 
 type wholeChoice struct {
 	Message struct {
-		Content *string           `json:"content"`
-		Calls   []json.RawMessage `json:"tool_calls"`
+		Content   *string     `json:"content"`
+		Reasoning string      `json:"reasoning"`
+		Thoughts  string      `json:"reasoning_content"` // the same, of other servers
+		Calls     []callDelta `json:"tool_calls"`
 	} `json:"message"`
 	Text     *string         `json:"text"`
+	Finish   string          `json:"finish_reason"`
 	Logprobs json.RawMessage `json:"logprobs"`
 }
 
-// Read reads an answer of either kind. An answer without log-probabilities has
-// no usable signals.
+// Read reads an answer of either kind.
 func Read(data []byte) (*Answer, error) {
 	a := &Answer{}
 	if err := json.Unmarshal(data, &a.rest); err != nil {
@@ -53,14 +54,28 @@ func Read(data []byte) (*Answer, error) {
 		return nil, errors.New("answer: there are no choices")
 	}
 	a.choice = choices[0]
-	eachLogprob(a.choice.Logprobs, func(lp float64) {
-		if math.IsNaN(lp) {
-			a.acc.Missing()
-			return
-		}
-		a.acc.Add(lp, math.NaN())
-	})
 	return a, nil
+}
+
+// score adds the answer's tokens. A server that takes reasoning and tool calls out
+// of the text tells of all tokens in one list: reasoning comes first, calls last.
+func (a *Answer) score(s *logprobs.Scorer) {
+	thoughts := a.choice.Message.Reasoning + a.choice.Message.Thoughts
+	think, text, thinks := len(thoughts), len(a.text()), false
+	for l := logprobs.Of(a.choice.Logprobs); l.Next(); {
+		said, _ := jsonscan.AppendText(nil, l.Text) // one that is no text says nothing
+		part := logprobs.Text
+		thinks = thinks || len(said) > 0 && strings.HasPrefix(thoughts, string(said))
+		switch {
+		case thinks && think > 0:
+			part, think = logprobs.Think, think-len(said)
+		case text > 0 || len(a.choice.Message.Calls) == 0:
+			text -= len(said)
+		default:
+			part = logprobs.Calls
+		}
+		s.Score(&l.Token, part, true)
+	}
 }
 
 // Empty reports whether a finished answer says nothing.

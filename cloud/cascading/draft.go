@@ -2,13 +2,14 @@ package cascading
 
 import (
 	"math"
-	"strconv"
 	"time"
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/stream"
+	"github.com/weirhq/weir/cascade/validate"
 	"github.com/weirhq/weir/cloud/gateway/chunk"
-	"github.com/weirhq/weir/internal/jsonscan"
+	"github.com/weirhq/weir/internal/form"
+	"github.com/weirhq/weir/internal/logprobs"
 )
 
 // Draft is an answer of a tier while it is made: stream.Machine decides
@@ -18,7 +19,7 @@ type Draft struct {
 	tier   int
 	m      *stream.Machine
 	window *stream.Window
-	acc    cascade.Accumulator
+	acc    logprobs.Scorer
 	began  time.Time // of the first token
 
 	early   bool // text was shown before the end, by a verdict that has not been revised
@@ -29,6 +30,17 @@ type Draft struct {
 type Form struct {
 	Stream    bool
 	MaxTokens int // 0 is unknown
+	// Form is what the answer is checked for. One that may break it is held back
+	// until it is whole.
+	form.Form
+}
+
+// Checked reports whether answers are checked for their form.
+func (f *Form) Checked() bool { return f.Asked && !f.Beyond }
+
+// Broken reports whether an answer of so many tokens breaks the form.
+func (f *Form) Broken(a validate.Answer, tokens int) bool {
+	return f.Checked() && form.Broken(&f.Rules, a, tokens, f.MaxTokens)
 }
 
 // Draft begins an answer of a tier. Without a calibration for beginnings it is held back
@@ -41,10 +53,14 @@ func (c *Case) Draft(tier int, f Form) *Draft {
 		if w := set.Window; w != nil {
 			o.Tokens, o.Wait = w.Tokens, w.Wait()
 		}
+		o.Whole = f.Checked()
 		o = o.ForRequest(f.Stream, f.MaxTokens)
 	}
 	d := &Draft{c: c, tier: tier, window: stream.NewWindow(o),
 		m: stream.NewMachine(stream.Options{Judge: true, Whole: !f.Stream, Cloud: true, Handoff: set.Handoff, CanContinue: c.e.o.Continues})}
+	if f.Rules.Schema != nil {
+		d.acc.ExpectJSON()
+	}
 	if o.Off() {
 		d.early = true
 		c.verdict = cascade.Verdict{Reason: cascade.ReasonConfident}
@@ -64,9 +80,9 @@ func (d *Draft) Event(e *chunk.Event, ask func() Ask, now time.Time) stream.Outp
 	if e.Calls {
 		d.m.Tool(true)
 	}
-	alarm := d.feed(e, now)
+	alarm, thinks := d.feed(e, now)
 	switch {
-	case e.Think: // not the answer
+	case thinks: // not the answer
 	case d.m.Undecided():
 		return d.weigh(alarm, ask, now)
 	case alarm && d.m.Watched():
@@ -78,23 +94,25 @@ func (d *Draft) Event(e *chunk.Event, ask func() Ask, now time.Time) stream.Outp
 	return stream.Output{}
 }
 
-// feed tells the window of an event's tokens and reports its alarm. Reasoning
-// takes up none of the window.
-func (d *Draft) feed(e *chunk.Event, now time.Time) (alarm bool) {
-	n := 0
-	eachLogprob(e.Probs, func(lp float64) {
-		n++
-		if math.IsNaN(lp) {
-			d.acc.Missing()
-		} else if !e.Think {
-			d.acc.Add(lp, math.NaN())
+// feed scores an event's tokens and reports the window's alarm, and whether all
+// of them are reasoning, which takes up none of the window.
+func (d *Draft) feed(e *chunk.Event, now time.Time) (alarm, thinks bool) {
+	part, n, answers := logprobs.Text, 0, 0
+	switch {
+	case e.Think:
+		part = logprobs.Think
+	case e.Calls:
+		part = logprobs.Calls
+	}
+	span := cascade.SpanAnswer
+	for l := logprobs.Of(e.Probs); l.Next(); n++ {
+		if span = d.acc.Score(&l.Token, part, e.Token); span == cascade.SpanAnswer {
+			answers++
+			alarm = d.window.Token(l.LogProb) || alarm
 		}
-		if !e.Think {
-			alarm = d.window.Token(lp) || alarm
-		}
-	})
-	if !e.Token || e.Think {
-		return alarm
+	}
+	if thinks = e.Think || n > 0 && answers == 0 && span == cascade.SpanThink; thinks || !e.Token {
+		return alarm, thinks
 	}
 	if n == 0 {
 		d.acc.Missing()
@@ -103,7 +121,7 @@ func (d *Draft) feed(e *chunk.Event, now time.Time) (alarm bool) {
 	if d.began.IsZero() {
 		d.began = now
 	}
-	return alarm
+	return alarm, false
 }
 
 // weigh judges the text held back when the window is over. An alarm before that
@@ -152,13 +170,13 @@ func (d *Draft) decide(v cascade.Verdict, a *Ask, step func(cascade.Verdict) str
 	return d.promised(step(v), a)
 }
 
-// End is the end of the answer, which is then judged whole; empty says that it
-// says nothing. Where an earlier verdict has let text be shown, or has asked the
+// End is the end of the answer, which is then judged whole; failed says that it
+// says nothing, or breaks its form. Where an earlier verdict has let text be shown, or has asked the
 // large pool, that is the one that counts.
-func (d *Draft) End(empty bool, a Ask) stream.Output {
+func (d *Draft) End(failed bool, a Ask) stream.Output {
 	s := d.acc.Signals()
 	pe, known := d.c.calibration(d.tier, &a).Probability(&s)
-	v := d.judge(pe, known, empty, &a)
+	v := d.judge(pe, known, failed, &a)
 	out := d.m.EdgeEnd(v)
 	switch {
 	case out.Ask != stream.AskNone, !d.early && !d.decided:
@@ -171,9 +189,9 @@ func (d *Draft) End(empty bool, a Ask) stream.Output {
 }
 
 // Whole is the end of an answer that came at once.
-func (d *Draft) Whole(w *Answer, a Ask) stream.Output {
-	d.acc = w.acc
-	return d.End(w.Empty(), a)
+func (d *Draft) Whole(w *Answer, failed bool, a Ask) stream.Output {
+	w.score(&d.acc)
+	return d.End(failed || w.Empty(), a)
 }
 
 // promised reserves what a request to the next tier may cost.
@@ -200,42 +218,3 @@ func (d *Draft) Overtaken() stream.Output { return d.m.CloudBegin() }
 // StandsIn says that no other pool gives an answer: this one stands, if there is
 // one.
 func (d *Draft) StandsIn(why cascade.Reason) stream.Output { return d.m.CloudFail(why) }
-
-// eachLogprob calls f for each token of log-probabilities as chats and text
-// completions have them; NaN where a token has none.
-func eachLogprob(probs []byte, f func(float64)) {
-	for o := jsonscan.Members(probs); o.Next(); {
-		chat := o.Is("content")
-		if !chat && !o.Is("token_logprobs") {
-			continue
-		}
-		for l := jsonscan.Elements(o.Val); l.Next(); {
-			val := l.Val
-			if chat {
-				val = member(l.Val, "logprob")
-			}
-			f(number(val))
-		}
-	}
-}
-
-func member(object []byte, name string) []byte {
-	for o := jsonscan.Members(object); o.Next(); {
-		if o.Is(name) {
-			return o.Val
-		}
-	}
-	return nil
-}
-
-// number is NaN for anything that is no JSON number.
-func number(val []byte) float64 {
-	if len(val) == 0 || val[0] != '-' && (val[0] < '0' || val[0] > '9') {
-		return math.NaN()
-	}
-	v, err := strconv.ParseFloat(string(val), 64)
-	if err != nil {
-		return math.NaN()
-	}
-	return v
-}

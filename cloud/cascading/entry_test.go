@@ -14,6 +14,7 @@ import (
 	"github.com/weirhq/weir/cascade/policy"
 	"github.com/weirhq/weir/cascade/stream"
 	"github.com/weirhq/weir/cloud/gateway/chunk"
+	"github.com/weirhq/weir/internal/logprobs"
 )
 
 func calibration() cascade.Calibration {
@@ -72,7 +73,7 @@ func TestJudge(t *testing.T) {
 	} {
 		c := e.Open()
 		d := c.Draft(0, Form{})
-		out := d.Whole(read(t, tt.answer), tt.ask)
+		out := d.Whole(read(t, tt.answer), false, tt.ask)
 		if why := out.Reason + out.End.Reason; out.Ask != tt.what || out.Done != (tt.what == stream.AskNone) || why != tt.reason || d.Verdict().Reason != tt.reason {
 			t.Errorf("%s: %+v %+v", tt.name, out, d.Verdict())
 		}
@@ -137,7 +138,7 @@ func TestRateIsHeld(t *testing.T) {
 	const n = 4000
 	for i := range n {
 		c := e.Open()
-		out := c.Draft(0, Form{}).Whole(read(t, chat("a", -3*rng.Float64())), Ask{Fingerprint: right})
+		out := c.Draft(0, Form{}).Whole(read(t, chat("a", -3*rng.Float64())), false, Ask{Fingerprint: right})
 		if c.Policy() != "third" {
 			t.Fatal(c.Policy())
 		}
@@ -158,10 +159,10 @@ func TestBudget(t *testing.T) {
 	e, now := entry(t, set), time.Unix(86400*20000, 0)
 	ask := Ask{Now: now, Fingerprint: right, Nano: [4]int64{0, 600}}
 	first, second := e.Open(), e.Open()
-	if out := first.Draft(0, Form{}).Whole(read(t, chat("a", -3)), ask); out.Ask != stream.AskRestart {
+	if out := first.Draft(0, Form{}).Whole(read(t, chat("a", -3)), false, ask); out.Ask != stream.AskRestart {
 		t.Fatalf("%+v", out)
 	}
-	if out := second.Draft(0, Form{}).Whole(read(t, chat("a", -3)), ask); out.End.Reason != cascade.ReasonBudget {
+	if out := second.Draft(0, Form{}).Whole(read(t, chat("a", -3)), false, ask); out.End.Reason != cascade.ReasonBudget {
 		t.Errorf("beyond what is promised: %+v", out)
 	}
 	if s := e.Saved(); s.Spent != 600 {
@@ -173,11 +174,11 @@ func TestBudget(t *testing.T) {
 	again := entry(t, set)
 	again.Restore(e.Saved())
 	ask.Nano[1] = 200
-	if out := again.Open().Draft(0, Form{}).Whole(read(t, chat("a", -3)), ask); out.End.Reason != cascade.ReasonBudget {
+	if out := again.Open().Draft(0, Form{}).Whole(read(t, chat("a", -3)), false, ask); out.End.Reason != cascade.ReasonBudget {
 		t.Errorf("after a restart: %+v", out)
 	}
 	ask.Now = now.Add(24 * time.Hour)
-	if out := again.Open().Draft(0, Form{}).Whole(read(t, chat("a", -3)), ask); out.Ask != stream.AskRestart {
+	if out := again.Open().Draft(0, Form{}).Whole(read(t, chat("a", -3)), false, ask); out.Ask != stream.AskRestart {
 		t.Errorf("the next day: %+v", out)
 	}
 }
@@ -233,7 +234,9 @@ func TestForms(t *testing.T) {
 		t.Error("a tool call is no empty answer")
 	}
 	text := read(t, []byte(`{"choices":[{"text":"hi","finish_reason":"stop","logprobs":{"token_logprobs":[-0.5,null]}}]}`))
-	if s := text.acc.Signals(); s.Usable || s.Tokens != 1 {
+	var scored logprobs.Scorer
+	text.score(&scored)
+	if s := scored.Signals(); s.Usable || s.Tokens != 1 {
 		t.Errorf("%+v", s)
 	}
 }

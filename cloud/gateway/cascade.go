@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/cloud/route"
 	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/form"
 	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/tenants"
 	"github.com/weirhq/weir/tenants/price"
@@ -108,18 +109,29 @@ func (a *admitted) newDraft(tier int) *draft {
 		}
 		return nil
 	}
-	form := cascading.Form{Stream: a.ask.req.Stream}
-	if n := a.ask.req.MaxTokens; n != nil {
-		form.MaxTokens = *n
-	}
 	d := &draft{attempt: &attempt{admitted: a, id: contract.NewID(), began: time.Now(), sel: sel, pool: name, number: a.tries.drafts},
-		judge: a.tries.policy.Draft(tier, form), tier: tier}
+		form: a.form(), tier: tier}
+	d.judge = a.tries.policy.Draft(tier, d.form)
 	d.draft = true
 	d.describe(decision)
 	a.result.Policy = a.tries.policy.Policy()
 	a.tries.drafts++
 	a.result.Attempts = a.tries.drafts
 	return d
+}
+
+// form is what the client wants of an answer. What is wrong about it the model
+// servers tell.
+func (a *admitted) form() cascading.Form {
+	f := cascading.Form{Stream: a.ask.req.Stream}
+	if n := a.ask.req.MaxTokens; n != nil {
+		f.MaxTokens = *n
+	}
+	var err error
+	if f.Form, err = form.Parse(a.ask.body); err != nil {
+		f.Beyond = true
+	}
+	return f
 }
 
 // inPool makes the request one for a pool. Its prefixes have other keys there.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/cascade"
@@ -24,6 +25,7 @@ import (
 type draft struct {
 	*attempt
 	judge *cascading.Draft
+	form  cascading.Form
 	tier  int
 
 	ctx     context.Context
@@ -50,9 +52,13 @@ type draft struct {
 	shown   shown // of the stream, when it was asked
 }
 
-// begin writes the attempt down and reports whether it may run.
+// begin writes the attempt down and reports whether it may run. The request is
+// over where it may not.
 func (d *draft) begin() bool {
 	if err := d.attempt.begin(); err != nil {
+		if d.standsIn(cascade.ReasonCloudError) {
+			return false
+		}
 		d.outcome = tenants.OutcomeRejected
 		d.refuse(err)
 		return false
@@ -143,7 +149,7 @@ func (d *draft) readWhole(resp *http.Response) *legError {
 // step takes the next event, or the whole answer.
 func (d *draft) step() (cascades.Output, *legError) {
 	if d.answer != nil {
-		return d.judge.Whole(d.answer, d.now()), nil
+		return d.judge.Whole(d.answer, d.form.Broken(d.answer.Said(), d.made()), d.now()), nil
 	}
 	leg := d.sel.Decode
 	if d.ttft > 0 {
@@ -180,7 +186,19 @@ func (d *draft) step() (cascades.Output, *legError) {
 
 func (d *draft) end() cascades.Output {
 	d.sel.Decode.Good()
-	return d.judge.End(!d.text, d.now())
+	failed := !d.text
+	if !failed && d.form.Checked() {
+		failed = d.form.Broken(cascading.Said(slices.Concat(d.held, d.tail)), d.made())
+	}
+	return d.judge.End(failed, d.now())
+}
+
+// made is how many tokens the answer has.
+func (d *draft) made() int {
+	if r := d.used.reported; r != nil {
+		return r.CompletionTokens
+	}
+	return d.used.delivered
 }
 
 // act does what the machine says and reports whether the request is over.

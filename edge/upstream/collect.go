@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/internal/jsonscan"
+	"github.com/weirhq/weir/internal/logprobs"
 	"github.com/weirhq/weir/internal/sse"
 )
 
@@ -20,9 +21,8 @@ type collector struct {
 	watch   Watch
 	d       Draft
 	text    []byte
-	acc     cascade.Accumulator
+	acc     logprobs.Scorer
 	span    cascade.Span // of the last token
-	token   []byte       // its text
 	now     Progress
 	counted int // tokens, where the worker gives no usage
 	scored  int // tokens with a log-probability

@@ -2,8 +2,6 @@ package upstream
 
 import (
 	"encoding/json"
-	"math"
-	"strconv"
 
 	"github.com/weirhq/weir/internal/jsonscan"
 	"github.com/weirhq/weir/internal/openai"
@@ -135,28 +133,6 @@ func (e *Event) Err(data []byte) *openai.Error {
 		return nil
 	}
 	return openai.ParseError(502, data)
-}
-
-func topLogprob(top []byte) float64 {
-	s := jsonscan.Members(top)
-	for s.Next() {
-		if s.Is("logprob") {
-			return number(s.Val)
-		}
-	}
-	return math.NaN()
-}
-
-// number is NaN for anything that is no JSON number.
-func number(val []byte) float64 {
-	if len(val) == 0 || val[0] != '-' && (val[0] < '0' || val[0] > '9') {
-		return math.NaN()
-	}
-	v, err := strconv.ParseFloat(string(val), 64)
-	if err != nil {
-		return math.NaN()
-	}
-	return v
 }
 
 // JoinLogprobs joins the log-probabilities of pieces into those of a whole
