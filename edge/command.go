@@ -81,7 +81,7 @@ func runJoin(ctx context.Context, env cli.Env, args []string) error {
 	}
 	ctx, stop := proc.Main(ctx)
 	defer stop()
-	id, err := identity.Join(ctx, cfg.identityDir(), cfg.clouds()[0], token)
+	id, err := joinAny(ctx, cfg.identityDir(), cfg.clouds(), token)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/weirhq/weir/edge/identity"
@@ -31,8 +32,8 @@ func (a *agent) join(ctx context.Context) (*identity.Identity, error) {
 		return nil, err
 	}
 	wait, clouds := 250*time.Millisecond, a.cfg.clouds()
-	for n := 0; ; n++ {
-		id, err := identity.Join(ctx, a.cfg.identityDir(), clouds[n%len(clouds)], token)
+	for {
+		id, err := joinAny(ctx, a.cfg.identityDir(), clouds, token)
 		if err == nil {
 			a.log.Info("joined", "device", id.DeviceID, "tenant", id.TenantID, "cloud", id.CloudURL)
 			return id, nil
@@ -48,6 +49,22 @@ func (a *agent) join(ctx context.Context) (*identity.Identity, error) {
 		}
 		wait = min(2*wait, 10*time.Second)
 	}
+}
+
+// joinAny asks the gateways of one cloud in turn, until one answers.
+func joinAny(ctx context.Context, dir string, clouds []string, token tenants.JoinToken) (*identity.Identity, error) {
+	var failed error
+	for _, url := range clouds {
+		id, err := identity.Join(ctx, dir, url, token)
+		if err == nil || !enroll.Temporary(err) {
+			return id, err
+		}
+		if failed != nil {
+			err = fmt.Errorf("%w; %w", failed, err)
+		}
+		failed = err
+	}
+	return nil, failed
 }
 
 // joinToken reads the token from the environment or its file. Its text is in
