@@ -155,8 +155,8 @@ func TestCascadeInvariantLong(t *testing.T) {
 	if os.Getenv("WEIR_SOAK") == "" {
 		t.Skip("WEIR_SOAK is not set")
 	}
-	for range 20 {
-		TestCascadeInvariant(t)
+	for i := range 20 {
+		t.Run(fmt.Sprint("round", i), TestCascadeInvariant)
 	}
 }
 
