@@ -22,9 +22,9 @@ type entry struct {
 	prompt    int // bytes that the leg still prefills
 	at        time.Duration
 	unseen    bool
-	movable   bool // another instance can continue it
-	asked     bool // to be given away
-	whole     bool // at once: its KV could not be copied ahead
+	movable   bool          // another instance can continue it
+	asked     time.Duration // not to be asked to leave before, on the pool's clock
+	whole     bool          // at once: its KV could not be copied ahead
 }
 
 func (l *ledger) open(leg *Leg, ask *Ask, prompt int, now time.Duration) {

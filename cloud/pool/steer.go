@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -67,9 +68,13 @@ type destination struct {
 	Port int    `json:"port"`
 }
 
+// departure is how long a stream may go on at an instance that has taken the
+// order to give it away: after that the last step has failed.
+const departure = 5 * time.Second
+
 // giveAway orders an instance to give a stream away. Where it does not take the
-// order it is asked again at the next look, then to do so at once, without a copy
-// ahead.
+// order, or the stream does not leave, it is asked again, then to do so at once,
+// without a copy ahead.
 func (p *Pool) giveAway(ctx context.Context, m move) {
 	most := orderTimeout
 	if m.heir != nil {
@@ -81,11 +86,14 @@ func (p *Pool) giveAway(ctx context.Context, m move) {
 		Operation string       `json:"operation"`
 		To        *destination `json:"to,omitempty"`
 	}{m.leg.operation, m.heir}
-	if !p.order(ctx, m.from, "migrate", order) {
-		p.mu.Lock()
-		m.leg.asked, m.leg.whole = false, true
-		p.mu.Unlock()
+	taken := p.order(ctx, m.from, "migrate", order)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m.leg.asked = 0
+	if taken {
+		m.leg.asked = p.now() + departure
 	}
+	m.leg.whole = true
 }
 
 // rerole orders a change of role. A refusal, too, is left alone for the dwell
@@ -120,7 +128,7 @@ func (p *Pool) toMove() []move {
 			continue
 		}
 		for _, e := range in.ledger.legs {
-			if !e.movable || e.asked || !in.known.decoding[e.operation] {
+			if !e.movable || e.asked > p.now() || !in.known.decoding[e.operation] {
 				continue
 			}
 			heir := p.heirLocked(in, given)
@@ -128,7 +136,7 @@ func (p *Pool) toMove() []move {
 				break
 			}
 			given[heir]++
-			e.asked = true
+			e.asked = math.MaxInt64
 			m := move{leg: e, from: in}
 			if !e.whole && in.prints != "" && in.prints == heir.prints {
 				m.heir = heir.kvAddress()

@@ -68,7 +68,8 @@ func TestOrders(t *testing.T) {
 }
 
 // TestDrainingOrders: an instance that does not answer does not delay the orders
-// to another, and an order that was not taken is given again.
+// to another, and an order that was not taken is given again, as is one that was
+// taken while the stream goes on where it is.
 func TestDrainingOrders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := still(t, Member{Name: "hung", URL: "http://hung", Model: "m"}, Member{Name: "refuses", URL: "http://refuses", Model: "m"},
@@ -106,10 +107,16 @@ func TestDrainingOrders(t *testing.T) {
 			t.Errorf("orders of the first look: %v", orders)
 		}
 		mu.Unlock()
-		time.Sleep(5 * orderTimeout)
+		time.Sleep(departure - steerEvery)
+		mu.Lock()
+		if orders["refuses"] != 2 {
+			t.Errorf("orders before the stream should have left: %v", orders)
+		}
+		mu.Unlock()
+		time.Sleep(departure)
 		cancel()
 		<-done
-		if orders["hung"] < 2 || orders["refuses"] != 2 || orders["taker"] != 0 {
+		if orders["hung"] < 2 || orders["refuses"] != 3 || orders["taker"] != 0 {
 			t.Errorf("orders: %v", orders)
 		}
 	})
