@@ -23,7 +23,10 @@ func TestBenchSuite(t *testing.T) {
 		}
 		for _, b := range bars {
 			t.Log(b)
-			if b.Unit != "ms" && !b.OK() {
+			switch {
+			case b.Missing != "" && data != "":
+				t.Errorf("not measured with data %q: %s", data, b)
+			case b.Missing == "" && b.Unit != "ms" && !b.OK():
 				t.Errorf("missed: %s", b)
 			}
 		}
