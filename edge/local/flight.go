@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"math"
-	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/stream"
 	"github.com/weirhq/weir/edge/upstream"
-	"github.com/weirhq/weir/internal/jsonscan"
 	"github.com/weirhq/weir/tenants"
 	"github.com/weirhq/weir/tenants/quota"
 )
@@ -168,29 +166,6 @@ func (f *flight) decide(p *upstream.Progress, v cascade.Verdict, step func(casca
 	return f.act(step(v))
 }
 
-// look sees whether the cloud has failed meanwhile. That it has begun ends the
-// generation by itself.
-func (f *flight) look() error {
-	select {
-	case <-f.asked.came:
-		if f.asked.reply == nil {
-			_, err := f.asked.wait(f.c)
-			return f.loseCloud(err)
-		}
-	default:
-	}
-	return nil
-}
-
-func (f *flight) loseCloud(err error) error {
-	f.asked, f.cloud, f.c.hedged = nil, err, time.Time{}
-	why := fallbackReason(f.ctx, f.cause, err)
-	if f.broken {
-		why = cascade.ReasonValidatorFailed
-	}
-	return f.act(f.m.CloudFail(why))
-}
-
 // land takes the end of the generation.
 func (f *flight) land(err error) error {
 	c := f.c
@@ -268,78 +243,6 @@ func (f *flight) act(out stream.Output) error {
 	return nil
 }
 
-// overtake ends the local generation for the cloud's answer, unless the edge's
-// was kept before. It is called from asking's goroutine.
-func (f *flight) overtake() {
-	if f.claimed.CompareAndSwap(false, true) {
-		f.stop(errOvertaken)
-	}
-}
-
-// flush shows or forgets what is held. A whole answer is sent at its end; of it
-// only log-probabilities are held.
-func (f *flight) flush(out stream.Output) error {
-	if out.Flush && f.out.stream {
-		for i := range f.held {
-			if err := f.emit(&f.held[i]); err != nil {
-				return err
-			}
-		}
-	}
-	if out.Drop || out.Flush && f.out.stream {
-		f.held, f.arena = nil, nil
-	}
-	return nil
-}
-
-// pass sends a piece or holds it back.
-func (f *flight) pass(p *upstream.Piece) error {
-	shows := f.m.Text()
-	switch {
-	case shows && f.out.stream:
-		return f.emit(p)
-	case f.out.stream || f.c.req.Logprobs:
-		f.held = append(f.held, upstream.Piece{Text: f.copy(p.Text), Calls: f.copy(p.Calls), Logprobs: f.copy(p.Logprobs)})
-	}
-	return nil
-}
-
-func (f *flight) copy(b []byte) []byte {
-	if b == nil {
-		return nil
-	}
-	at := len(f.arena)
-	f.arena = append(f.arena, b...)
-	return f.arena[at:len(f.arena):len(f.arena)]
-}
-
-// emit sends a piece. Before the first one the result is completed as far as
-// it is known.
-func (f *flight) emit(p *upstream.Piece) error {
-	f.seal()
-	if f.keep {
-		f.shown, _ = jsonscan.AppendText(f.shown, p.Text) // a tool call adds no text
-	}
-	return f.frames.piece(p)
-}
-
-// seal completes the result before the first piece. Of an answer that goes on
-// the tier is known, and the reason where nothing is judged.
-func (f *flight) seal() {
-	if f.sealed {
-		return
-	}
-	f.sealed = true
-	c := f.c
-	if f.end == nil {
-		c.result.Tier, c.result.Model, c.result.Attempts = cascade.TierEdge, f.s.opt.Model, c.edgeRuns+c.cloudSends
-		if !c.plan.Judge && !c.check.form {
-			c.result.Reason = f.why
-		}
-	}
-	f.s.seal(c, f.out, f.end == nil && f.s.edgePriced(c), nil)
-}
-
 // conclude notes how the machine ended the answer.
 func (f *flight) conclude(end stream.End) {
 	f.end = &end
@@ -378,34 +281,4 @@ func (f *flight) finish() error {
 	}
 	f.s.final(c)
 	return f.out.json(c.whole(f.s.opt.Model, probs))
-}
-
-// handOver sends the cloud's answer, alone or after what was shown.
-func (f *flight) handOver(r *cloudReply) error {
-	kind, shown := f.asked.kind, f.asked.shown
-	f.asked = nil
-	out := f.m.CloudBegin()
-	f.record(tenants.OutcomeEscalated, out.Reason)
-	f.s.metrics.handovers.WithLabelValues(kind.String(), strconv.FormatBool(f.sealed)).Inc()
-	if err := f.act(out); err != nil {
-		r.close()
-		return err
-	}
-	if kind == stream.AskRestart {
-		return f.s.relay(f.ctx, f.c, f.out, r, out.Reason)
-	}
-	f.c.result.HandoffToken = shown
-	if err := f.goOn(r, kind, shown, out.Reason); err != nil {
-		return f.s.broken(f.ctx, f.c, r, err)
-	}
-	return nil
-}
-
-// dropCloud ends a request to the cloud whose answer nobody needs.
-func (f *flight) dropCloud() {
-	if f.asked != nil {
-		f.asked.drop()
-		f.c.lost = f.c.reserved // what it has cost is the cloud's to know
-		f.asked = nil
-	}
 }
