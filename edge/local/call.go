@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/weirhq/weir/edge/uplink"
 	"github.com/weirhq/weir/edge/upstream"
 	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/form"
 	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/tenants"
 )
@@ -212,7 +212,7 @@ func (c *call) observe(s *Server) {
 	now := s.opt.Now()
 	c.ask = cascade.Request{
 		Mode: c.opt.Mode, Privacy: c.opt.Privacy, Named: c.named,
-		Tools:     present(c.body["tools"]) || present(c.body["functions"]),
+		Tools:     form.Present(c.body["tools"]) || form.Present(c.body["functions"]),
 		Unchecked: c.check.beyond, PromptTokens: c.req.LeastTokens(),
 		Remaining: c.remaining(now),
 	}
@@ -249,10 +249,6 @@ func (c *call) cloudTakes(s *Server) cascade.Capability {
 		return cascade.Capability{}
 	}
 	return cascade.Capability{Context: m.ContextTokens + c.ask.MaxTokens, Tools: true, Images: true}
-}
-
-func present(raw json.RawMessage) bool {
-	return len(raw) > 0 && string(raw) != "null" && string(raw) != "[]"
 }
 
 func linkOf(s uplink.State) cascade.Link {

@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/edge/uplink"
 	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/form"
 	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/tenants"
 )
@@ -44,7 +45,7 @@ func (s *Server) refusal(c *call, why cascade.Reason) error {
 // tooMuch names what no model that may be asked can take.
 func (c *call) tooMuch() error {
 	for _, name := range []string{"tools", "functions"} {
-		if present(c.body[name]) {
+		if form.Present(c.body[name]) {
 			return openai.BadRequest(name, openai.CodeUnsupported, "%s is not supported by any model that may be asked", name)
 		}
 	}

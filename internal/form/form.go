@@ -35,7 +35,7 @@ func Parse(b openai.Body) (Form, error) {
 }
 
 func (k *Form) readFormat(raw json.RawMessage, compiler *validate.Compiler) error {
-	if !present(raw) {
+	if !Present(raw) {
 		return nil
 	}
 	var f struct {
@@ -66,7 +66,7 @@ func (k *Form) readFormat(raw json.RawMessage, compiler *validate.Compiler) erro
 }
 
 func (k *Form) readTools(raw json.RawMessage, compiler *validate.Compiler) error {
-	if !present(raw) {
+	if !Present(raw) {
 		return nil
 	}
 	var tools []struct {
@@ -93,7 +93,7 @@ func (k *Form) readTools(raw json.RawMessage, compiler *validate.Compiler) error
 			return openai.BadRequest(at+".function.name", openai.CodeMissing, "%s.function must have a name", at)
 		}
 		var s *validate.Schema
-		if present(t.Function.Parameters) {
+		if Present(t.Function.Parameters) {
 			var err error
 			if s, err = k.schema(compiler, at+".function.parameters", t.Function.Parameters); err != nil {
 				return err
@@ -117,7 +117,9 @@ func (k *Form) schema(compiler *validate.Compiler, at string, raw json.RawMessag
 	return s, nil
 }
 
-func present(raw json.RawMessage) bool {
+// Present reports whether a member says anything: it is not absent, null or an
+// empty list.
+func Present(raw json.RawMessage) bool {
 	return len(raw) > 0 && string(raw) != "null" && string(raw) != "[]"
 }
 
