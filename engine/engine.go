@@ -3,7 +3,10 @@
 // computes. Implementations: engine/llama (llama.cpp) and engine/moe.
 package engine
 
-import "errors"
+import (
+	"errors"
+	"sync/atomic"
+)
 
 // Token is an index into the model's vocabulary.
 type Token = int32
@@ -17,6 +20,9 @@ var (
 	// ErrKVFull says that the KV cache has no room for the step's tokens. The
 	// sequences are as they were before the step.
 	ErrKVFull = errors.New("kv cache is full")
+	// ErrStopped says that a step was left before its end: see Stopper. The
+	// sequences are as they were before the step.
+	ErrStopped = errors.New("step was stopped")
 	// ErrKVFormat says that imported KV bytes are damaged or of another format.
 	// The destination sequence is empty afterwards.
 	ErrKVFormat = errors.New("kv bytes do not fit this runner")
@@ -122,6 +128,13 @@ type Rerouter interface {
 	// TakeRerouted tells what was done with s since it was last asked or emptied:
 	// zero where routing is the model's own. It belongs to Runner's goroutine.
 	TakeRerouted(s Seq) Rerouted
+}
+
+// Stopper is implemented by runners that can leave a step before its end.
+type Stopper interface {
+	// StopAt has Step fail with ErrStopped, within a small part of its work, while
+	// flag is 1; otherwise it is 0. Any goroutine may set it.
+	StopAt(flag *atomic.Uint32)
 }
 
 // Message is one turn of a chat.

@@ -40,6 +40,7 @@ func (s Suite) Run(t *testing.T) {
 		{"batch agrees with alone", Suite.testBatchAgrees},
 		{"chunks agree with whole", Suite.testChunksAgree},
 		{"step refuses", Suite.testStepRefuses},
+		{"step is stopped", Suite.testStop},
 		{"forget", Suite.testForget},
 		{"copy", Suite.testCopy},
 		{"copy is independent", Suite.testCopyIndependent},

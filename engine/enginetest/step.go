@@ -1,8 +1,10 @@
 package enginetest
 
 import (
+	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weirhq/weir/engine"
@@ -132,6 +134,30 @@ func (s Suite) testStepRefuses(t *testing.T) {
 	if _, err := r.Step([]engine.Span{span(1, info.Context, 3)}); err == nil {
 		t.Error("beyond the context: no error")
 	}
+}
+
+// testStop: a step that is stopped leaves the sequences as they were, and the
+// next one computes what it would have computed.
+func (s Suite) testStop(t *testing.T) {
+	r := s.Open(t, Limits{MaxSeqs: 2, Context: 64, MaxBatch: 32})
+	stopper, ok := r.(engine.Stopper)
+	if !ok {
+		t.Skip("this runner cannot leave a step")
+	}
+	good := engine.Span{Seq: 0, Tokens: tokens(t, r, 4, 1)}
+	Step(t, r, good)
+	var flag atomic.Uint32
+	stopper.StopAt(&flag)
+	more := engine.Span{Seq: 0, Pos: 4, Tokens: tokens(t, r, 20, 5), Logits: true}
+	for range 3 {
+		flag.Store(1)
+		other := engine.Span{Seq: 1, Tokens: tokens(t, r, 8, 3), Logits: true}
+		if rows, err := r.Step([]engine.Span{more, other}); !errors.Is(err, engine.ErrStopped) || rows != nil {
+			t.Fatalf("%d rows, %v", len(rows), err)
+		}
+		flag.Store(0)
+	}
+	s.mustEqual(t, "after a stop", Step(t, r, more)[0], Step(t, s.fresh(t, good), more)[0])
 }
 
 // fresh opens another runner and runs one span.

@@ -93,7 +93,8 @@ var library struct {
 // entryPoints are C functions that yzma lacks or wraps in a way that cannot be
 // used with text from outside (a NUL byte would become a null pointer).
 type entryPoints struct {
-	version, tokenize ffi.Fun
+	version, tokenize, setAbort ffi.Fun
+	strlen                      ffi.Fun // of the C library; not there on Windows
 }
 
 // LoadLibrary loads llama.cpp from dir once per process and returns its
@@ -144,9 +145,13 @@ func probe(dir string) (string, error) {
 	}
 	library.api.tokenize, err = lib.Prep("llama_tokenize", &ffi.TypeSint32, &ffi.TypePointer, &ffi.TypePointer, &ffi.TypeSint32,
 		&ffi.TypePointer, &ffi.TypeSint32, &ffi.TypeUint8, &ffi.TypeUint8)
+	if err == nil {
+		library.api.setAbort, err = lib.Prep("llama_set_abort_callback", &ffi.TypeVoid, &ffi.TypePointer, &ffi.TypePointer, &ffi.TypePointer)
+	}
 	if err != nil {
 		return "", fmt.Errorf("%w: %s: %w: %s", engine.ErrLibrary, file, err, InstallHint)
 	}
+	library.api.strlen, _ = lib.Prep("strlen", &ffi.TypeUint64, &ffi.TypePointer)
 	return strings.TrimSuffix(version, "-dev"), nil
 }
 

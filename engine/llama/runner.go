@@ -2,6 +2,7 @@ package llama
 
 import (
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/hybridgroup/yzma/pkg/llama"
@@ -28,6 +29,7 @@ type Runner struct {
 	steps   uint64      // number of the step
 	seen    []uint64    // by sequence, the last step it stood in
 	scratch []byte      // llama.cpp's state of a sequence, on its way in or out
+	stop    *atomic.Uint32
 }
 
 var (
@@ -153,8 +155,11 @@ func (r *Runner) undo(spans []engine.Span, rc int32) error {
 			return err
 		}
 	}
-	if rc == 1 {
+	switch rc {
+	case 1:
 		return fmt.Errorf("step of %d tokens: %w", r.batch.NTokens, engine.ErrKVFull)
+	case aborted:
+		return engine.ErrStopped
 	}
 	return fmt.Errorf("llama_decode failed with code %d", rc)
 }

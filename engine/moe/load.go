@@ -3,6 +3,7 @@ package moe
 import (
 	"fmt"
 	"io"
+	"sync/atomic"
 
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/gguf"
@@ -101,7 +102,8 @@ func promptOf(sum string) func([]engine.Message, bool) (string, error) {
 
 func newRunner(o Options, f *file) (*Runner, error) {
 	s := f.shape
-	r := &Runner{shape: s, weights: f.weights, vocab: f.vocab, chatML: f.chatML, log: o.Logger, quantised: f.weights.quantised(f.experts)}
+	r := &Runner{shape: s, weights: f.weights, vocab: f.vocab, chatML: f.chatML, log: o.Logger, quantised: f.weights.quantised(f.experts),
+		stop: new(atomic.Uint32)}
 	cache := pages.Shape{Layers: s.layers, Heads: s.kvHeads, Dim: s.dim, Seqs: o.MaxSeqs, Context: o.Context, Tokens: o.KVTokens}
 	r.info = engine.Info{
 		Name: o.Name, Arch: s.arch, Layers: s.layers, Vocab: s.vocab,

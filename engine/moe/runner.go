@@ -3,6 +3,7 @@ package moe
 import (
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/moe/kernel"
@@ -27,6 +28,7 @@ type Runner struct {
 	steps uint64   // number of the step
 	seen  []uint64 // by sequence, the last step it stood in
 	rows  [][]float32
+	stop  *atomic.Uint32
 
 	moe *mixture // nil for a dense model
 }
@@ -34,6 +36,7 @@ type Runner struct {
 var (
 	_ engine.Runner    = (*Runner)(nil)
 	_ engine.Templater = (*Runner)(nil)
+	_ engine.Stopper   = (*Runner)(nil)
 )
 
 // Info describes the model.
@@ -68,6 +71,9 @@ func (r *Runner) Step(spans []engine.Span) ([][]float32, error) {
 	}
 	return r.rows, nil
 }
+
+// StopAt has steps end between two layers: see engine.Stopper.
+func (r *Runner) StopAt(flag *atomic.Uint32) { r.stop = flag }
 
 // check refuses a step that is not possible and counts its tokens.
 func (r *Runner) check(spans []engine.Span) (n int, err error) {

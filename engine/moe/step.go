@@ -64,6 +64,9 @@ func (r *Runner) compute(spans []engine.Span, n int) error {
 		defer r.moe.end(w.prefill[:n])
 	}
 	for l := range r.weights.layers {
+		if r.stop.Load() != 0 {
+			return engine.ErrStopped
+		}
 		b := &r.weights.layers[l]
 		r.normed(b.attnNorm, n)
 		r.attention(b, l, n)

@@ -49,7 +49,7 @@ func (j *job) phase() state.Phase {
 func (l *Loop) newJob(r Request) (*job, error) {
 	now := time.Now()
 	since := now.Sub(l.start)
-	j := &job{req: r, stream: &Stream{ready: make(chan struct{}, 1), ended: make(chan struct{}), wake: l.wake}, sampler: sample.New(r.Sample),
+	j := &job{req: r, stream: &Stream{ready: make(chan struct{}, 1), ended: make(chan struct{}), left: l.left}, sampler: sample.New(r.Sample),
 		filter: text.NewFilter(r.Stop), tokens: slices.Concat(r.Prompt, r.Resumed), time: Timing{Arrived: now},
 		rank: batch.Rank{Priority: r.Priority, Arrived: since, Due: since + r.Due, Serial: l.serial.Add(1)}}
 	j.given = len(j.tokens)

@@ -68,6 +68,9 @@ type Loop struct {
 	scratch sample.Scratch
 	badRow  int  // failed steps in a row
 	hold    bool // nobody is admitted until a sequence is freed
+
+	whom []*Stream // of the step's requests
+	stop stopper
 }
 
 // New returns a Loop over o.Runner, whose sequences must be empty.
@@ -85,6 +88,9 @@ func New(o Options) (*Loop, error) {
 		l.o.Board = state.NewBoard()
 	}
 	l.cache = kvcache.New(l.o.Board)
+	if r, ok := o.Runner.(engine.Stopper); ok {
+		r.StopAt(&l.stop.flag)
+	}
 	l.inbox = make(chan *job, l.o.MaxWaiting)
 	for s := info.MaxSeqs - 1; s >= 0; s-- {
 		l.free = append(l.free, engine.Seq(s))
@@ -123,6 +129,12 @@ func (l *Loop) Submit(ctx context.Context, r Request) (*Stream, error) {
 
 func (l *Loop) leave() {
 	l.waiting.Add(-1)
+	l.wake()
+}
+
+// left is told by a stream that is cancelled.
+func (l *Loop) left() {
+	l.stop.left()
 	l.wake()
 }
 

@@ -252,40 +252,6 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestCancelWithinOneStep: after the step during which a client left, none has
-// its sequence.
-func TestCancelWithinOneStep(t *testing.T) {
-	var steps atomic.Int64
-	var cancelled atomic.Bool
-	var after atomic.Int64
-	inStep := make(chan struct{})
-	release := make(chan struct{})
-	r := begin(t, runnertest.Options{Endless: true, BeforeStep: func(spans []engine.Span) error {
-		if steps.Add(1) == 5 {
-			close(inStep)
-			<-release
-		} else if cancelled.Load() {
-			after.Add(int64(len(spans)))
-		}
-		return nil
-	}})
-	defer r.end(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	s, err := r.Submit(ctx, loop.Request{Prompt: prompt(r.runner, "x")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-inStep
-	cancel()
-	s.Cancel() // as the context's end does, but now for sure
-	cancelled.Store(true)
-	close(release)
-	got, err := collect(s)
-	if got.Finish != loop.FinishAbort || err != nil || after.Load() != 0 {
-		t.Errorf("%s, %v, %d spans after the step", got.Finish, err, after.Load())
-	}
-}
-
 func TestRefusals(t *testing.T) {
 	block := make(chan struct{})
 	r := runnertest.New(runnertest.Options{Context: 32, BeforeStep: func([]engine.Span) error { <-block; return nil }})

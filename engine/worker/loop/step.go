@@ -14,16 +14,19 @@ import (
 
 // compute runs the spans and takes a token for each that asked for logits.
 func (l *Loop) compute(spans []batch.Span) error {
-	l.feed = l.feed[:0]
+	l.feed, l.whom = l.feed[:0], l.whom[:0]
 	tokens := 0
 	for _, s := range spans {
 		j := l.running[s.Index]
 		l.feed = append(l.feed, engine.Span{Seq: j.seq, Pos: j.pos, Tokens: j.tokens[j.pos : j.pos+s.Tokens], Logits: s.Logits})
+		l.whom = append(l.whom, j.stream)
 		tokens += s.Tokens
 	}
 	l.makeRoom(tokens, nil)
 	began := time.Now()
+	l.stop.begin(l.whom)
 	rows, err := l.runner.Step(l.feed)
+	l.stop.end()
 	if err != nil {
 		return l.failed(spans, err)
 	}
@@ -57,10 +60,14 @@ func (l *Loop) count(j *job, tokens int) {
 	}
 }
 
-// failed handles a step that did not happen. A full KV cache costs the prefix
+// failed handles a step that did not happen. Whom a stopped one was for are reaped
+// next. A full KV cache costs the prefix
 // cache its oldest sequence, or the last request its own, to be computed anew
 // later; any other failure ends the requests of the step.
 func (l *Loop) failed(spans []batch.Span, err error) error {
+	if errors.Is(err, engine.ErrStopped) {
+		return nil
+	}
 	if errors.Is(err, engine.ErrKVFull) {
 		if l.evict(nil) {
 			return nil

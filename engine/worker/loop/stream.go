@@ -13,7 +13,7 @@ import (
 // what is not read yet lies in a buffer, which Request.MaxTokens bounds.
 type Stream struct {
 	ready     chan struct{} // one slot: something is new
-	wake      func()        // tells the loop of a cancellation
+	left      func()        // tells the loop of a cancellation
 	cancelled atomic.Bool
 	begun     atomic.Bool
 	orders    atomic.Pointer[order]
@@ -75,11 +75,12 @@ func (s *Stream) Result() Result {
 	return s.result
 }
 
-// Cancel frees the request's sequence before the loop's next step. It may be
-// called at any time and more than once.
+// Cancel frees the request's sequence before the loop's next step, and stops the
+// step that runs where it is for nobody else. It may be called at any time and
+// more than once.
 func (s *Stream) Cancel() {
 	if s.cancelled.CompareAndSwap(false, true) {
-		s.wake()
+		s.left()
 	}
 }
 

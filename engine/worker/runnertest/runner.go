@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weirhq/weir/engine"
 )
@@ -48,11 +49,13 @@ type Runner struct {
 	mu   sync.Mutex // Tokens may be read while the loop runs
 	seqs [][]engine.Token
 	rows []float32
+	stop *atomic.Uint32
 }
 
 var (
 	_ engine.Runner    = (*Runner)(nil)
 	_ engine.Templater = (*Runner)(nil)
+	_ engine.Stopper   = (*Runner)(nil)
 )
 
 // New returns a Runner with empty sequences.
@@ -70,7 +73,7 @@ func New(o Options) *Runner {
 	def(&o.MaxBatch, 128)
 	def(&o.KVTokens, o.Context*o.MaxSeqs)
 	o.KVBytesPerToken = max(o.KVBytesPerToken, 8)
-	return &Runner{o: o, seqs: make([][]engine.Token, o.MaxSeqs)}
+	return &Runner{o: o, seqs: make([][]engine.Token, o.MaxSeqs), stop: new(atomic.Uint32)}
 }
 
 // Info implements engine.Runner.
@@ -131,6 +134,9 @@ func (r *Runner) Step(spans []engine.Span) ([][]float32, error) {
 			return nil, err
 		}
 	}
+	if r.Stopped() {
+		return nil, engine.ErrStopped
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.check(spans); err != nil {
@@ -154,6 +160,12 @@ func (r *Runner) Step(spans []engine.Span) ([][]float32, error) {
 	}
 	return rows, nil
 }
+
+// StopAt implements engine.Stopper: steps end after BeforeStep.
+func (r *Runner) StopAt(flag *atomic.Uint32) { r.stop = flag }
+
+// Stopped reports whether the step that runs is to end.
+func (r *Runner) Stopped() bool { return r.stop.Load() != 0 }
 
 // held returns the sequence, or an error for a number that none has.
 func (r *Runner) held(s engine.Seq) ([]engine.Token, error) {
