@@ -24,7 +24,7 @@ const module = "github.com/weirhq/weir"
 var pure = []string{
 	"cloud/route", "cloud/roles", "engine/batch", "engine/sample", "experts/gate", "experts/plan",
 	"cascade", "cascade/control", "cascade/learn", "cascade/measure", "cascade/policy", "cascade/prerouter",
-	"cascade/stream", "cascade/tiers", "cascade/validate", "tenants/quota", "tenants/fair", "tenants/price",
+	"cascade/stream", "cascade/tiers", "cascade/validate", "cascade/verifier", "tenants/quota", "tenants/fair", "tenants/price",
 }
 
 // pureMayImport lists our packages whose types pure packages may use: those of

@@ -1,6 +1,6 @@
 // Package tiers holds the optional policies beyond one edge and one cloud:
-// cascade routing over several models, a verifier read as a noisy sensor, and
-// the choice among equal cloud models by what they earned. It is pure.
+// cascade routing over several models, and the choice among equal cloud models
+// by what they earned. It is pure.
 package tiers
 
 import (

@@ -90,30 +90,6 @@ func TestMaximumGrows(t *testing.T) {
 	})
 }
 
-func TestVerifierLearnsHopelessness(t *testing.T) {
-	v := NewVerifier(4)
-	if g := v.Gain(2); g != 0 {
-		t.Errorf("without labels the gain is %v", g)
-	}
-	for range 100 { // no votes: nobody knows; few: the cloud does; many: fine
-		v.Observe(StateOf(false, false), 0, 1)
-		v.Observe(StateOf(false, true), 1, 1)
-		v.Observe(StateOf(true, true), 4, 1)
-		v.Observe(StateOf(true, false), 3, 1)
-	}
-	v.Observe(BothRight, 99, 1)
-	if v.Gain(0) > .05 || v.Gain(1) < .9 || v.Gain(4) > .05 || v.Gain(3) > -.9 {
-		t.Errorf("gains %v %v %v %v", v.Gain(0), v.Gain(1), v.Gain(3), v.Gain(4))
-	}
-	sum := 0.0
-	for _, p := range v.Belief(2) {
-		sum += p
-	}
-	if math.Abs(sum-1) > 1e-9 {
-		t.Errorf("beliefs sum to %v", sum)
-	}
-}
-
 func TestThompsonFindsTheBest(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	quality, arms := []float64{.6, .8, .7}, make([]Arm, 3)
