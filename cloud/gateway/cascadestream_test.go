@@ -43,7 +43,7 @@ func (s *smallScript) serve(w http.ResponseWriter, r *http.Request, body map[str
 			choice["delta"] = map[string]any{"content": word}
 		}
 		raw, _ := json.Marshal(choice)
-		fmt.Fprintf(w, "data: {\"id\":\"s\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"small\",\"choices\":[%s]%s}\n\n", raw, usage)
+		fmt.Fprintf(w, "data: {\"id\":\"s\",\"object\":\"chat.completion.chunk\",\"created\":2,\"model\":\"small\",\"choices\":[%s]%s}\n\n", raw, usage)
 		_ = rc.Flush()
 	}
 	for i, word := range s.words {
@@ -77,7 +77,7 @@ func (s *smallScript) serve(w http.ResponseWriter, r *http.Request, body map[str
 	}
 	event("", nil, "stop", "")
 	if options, _ := body["stream_options"].(map[string]any); options["include_usage"] == true {
-		fmt.Fprintf(w, "data: {\"id\":\"s\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"small\",\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":%d,\"total_tokens\":%d}}\n\n", len(s.words)+1, len(s.words)+6)
+		fmt.Fprintf(w, "data: {\"id\":\"s\",\"object\":\"chat.completion.chunk\",\"created\":2,\"model\":\"small\",\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":%d,\"total_tokens\":%d}}\n\n", len(s.words)+1, len(s.words)+6)
 	}
 	fmt.Fprint(w, "data: [DONE]\n\n")
 	return true
@@ -93,6 +93,7 @@ type streamed struct {
 	code  string // of the error that ended it
 	ids   map[string]bool
 	usage int
+	begun int64 // when the events say that it was created
 	raw   string
 }
 
@@ -109,6 +110,7 @@ func readStreamed(t testing.TB, body string) streamed {
 		}
 		var e struct {
 			ID      string
+			Created int64
 			Choices []struct {
 				Delta struct{ Content string }
 				Text  string
@@ -124,6 +126,12 @@ func readStreamed(t testing.TB, body string) streamed {
 		}
 		if e.ID != "" {
 			out.ids[e.ID] = true
+		}
+		if out.begun == 0 {
+			out.begun = e.Created
+		}
+		if len(out.ids) > 1 || e.Created != out.begun && e.Error == nil {
+			t.Fatalf("events of more than one answer: %s", body)
 		}
 		for _, c := range e.Choices {
 			out.text += c.Delta.Content + c.Text

@@ -75,9 +75,7 @@ func (d *draft) emit(event []byte) error {
 		}
 		s.shown.note(&c)
 	}
-	if s.shown.id == nil && c.ID != nil {
-		s.shown.id = append([]byte(nil), c.ID...)
-	}
+	s.shown.identity.learn(&c)
 	if c.Token && !s.begun() {
 		d.exchange.ttft = time.Since(d.exchange.began)
 		d.answeredBy(d.model)
@@ -111,7 +109,7 @@ func (d *draft) handTo() {
 	a, s := d.admitted, d.stream
 	a.tries.handed = s.shown.generated
 	a.result.HandoffToken = s.shown.generated
-	s.shown = shown{id: d.shown.id, last: time.Now()}
+	s.shown = shown{identity: d.shown.identity, last: time.Now()}
 	if d.asked == cascades.AskContinue {
 		a.continueAfter(&d.shown)
 	}
@@ -164,6 +162,6 @@ func (d *draft) endPart() {
 		delete(choice, "delta")
 		choice["text"] = text
 	}
-	_ = d.stream.emit(mustJSON(map[string]any{"id": json.RawMessage(d.shown.id), "object": object, "created": d.exchange.began.Unix(),
+	_ = d.stream.emit(mustJSON(map[string]any{"id": json.RawMessage(d.shown.id), "object": object, "created": json.RawMessage(d.shown.created),
 		"model": json.RawMessage(d.model), "choices": []any{choice}}), true)
 }

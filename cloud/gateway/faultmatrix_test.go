@@ -50,7 +50,8 @@ func newBench(t testing.TB, adjust func(*Options), weir bool, names ...string) *
 	var members []pool.Member
 	for _, name := range names {
 		role := map[byte]route.Role{'p': route.Prefill, 'd': route.Decode}[name[0]]
-		e := fake.New(fake.Options{Model: "big", Name: name, Role: string(role), Weir: weir, Delay: 50 * time.Millisecond, Hook: b.wait})
+		e := fake.New(fake.Options{Model: "big", Name: name, Role: string(role), Weir: weir, Delay: 50 * time.Millisecond,
+			Skew: time.Duration(len(members)) * time.Minute, Hook: b.wait})
 		door, err := fake.NewDoor()
 		if err != nil {
 			t.Fatal(err)
@@ -283,9 +284,11 @@ func (b *bench) checkWholeStream(t *testing.T, body string, answered int64) {
 		usage["prompt_tokens"].(float64)+usage["completion_tokens"].(float64) != usage["total_tokens"] {
 		t.Errorf("the stream ends with %s, the ledger has %d tokens", last, answered)
 	}
-	ids, roles := map[any]bool{}, 0
+	type head struct{ id, created any }
+	ids, roles := map[head]bool{}, 0
 	for _, e := range ev[:len(ev)-1] {
-		ids[decode(t, e)["id"]] = true
+		event := decode(t, e)
+		ids[head{event["id"], event["created"]}] = true
 		roles += strings.Count(e, `"role"`)
 	}
 	if len(ids) != 1 || roles != 1 || strings.Contains(body, "token_ids") {

@@ -79,9 +79,7 @@ func (r *relay) pass(data []byte, c *chunk.Event) error {
 		}
 		r.firstToken()
 	}
-	if s.shown.id == nil && c.ID != nil {
-		s.shown.id = append([]byte(nil), c.ID...)
-	}
+	s.shown.identity.learn(c)
 	if r.result.Tier == "" {
 		r.answeredBy(c.Model)
 	}
@@ -116,7 +114,7 @@ func (r *relay) rewrite(data []byte, c *chunk.Event, hide bool) []byte {
 	}
 	w := chunk.Rewrite{HideUsage: hide, HideIDs: ids}
 	if r.continued {
-		w.ID = r.stream.shown.id
+		w.ID, w.Created = r.stream.shown.id, r.stream.shown.created
 		if c.Usage != nil && r.used.reported != nil {
 			w.Usage = r.wholeUsage(r.used.reported)
 		}

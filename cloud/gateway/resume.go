@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"time"
@@ -48,11 +49,25 @@ func freeForm(raw json.RawMessage) bool {
 type shown struct {
 	generated int       // tokens over all attempts, as far as the ids tell
 	last      time.Time // when the newest came
-	id        []byte    // the answer's id, with its quotes
-	text      []byte    // inside of a JSON string
-	ids       []byte    // inside of a JSON list
-	gaps      bool      // a token came without its id
-	fixed     bool      // something came that nobody can continue
+	identity
+	text  []byte // inside of a JSON string
+	ids   []byte // inside of a JSON list
+	gaps  bool   // a token came without its id
+	fixed bool   // something came that nobody can continue
+}
+
+// identity is what all events of an answer have in common, as JSON; nil while no
+// event has told it.
+type identity struct{ id, created []byte }
+
+// learn takes what an event tells for the first time.
+func (i *identity) learn(c *chunk.Event) {
+	if i.id == nil {
+		i.id = bytes.Clone(c.ID)
+	}
+	if i.created == nil {
+		i.created = bytes.Clone(c.Created)
+	}
 }
 
 // tokens is how many of them an event with text has: one, where no ids tell.

@@ -135,5 +135,6 @@ func (s *stream) bareChunk() []byte {
 	if s.ask.kind == kindText {
 		object = openai.ObjectCompletion
 	}
-	return mustJSON(openai.Response{ID: "weir-" + s.op, Object: object, Created: s.exchange.began.Unix(), Model: s.result.Model, Choices: []openai.Choice{}})
+	bare := mustJSON(openai.Response{ID: "weir-" + s.op, Object: object, Created: s.exchange.began.Unix(), Model: s.result.Model, Choices: []openai.Choice{}})
+	return (&chunk.Rewrite{ID: s.shown.id, Created: s.shown.created}).Append(nil, bare)
 }

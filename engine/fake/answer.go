@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"net/http"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 type object = map[string]any
 
 func (c *run) base(kind string) object {
-	return object{"id": c.id, "object": kind, "created": c.began.Unix(), "model": c.e.o.Model}
+	return object{"id": c.id, "object": kind, "created": c.began.Add(c.e.o.Skew).Unix(), "model": c.e.o.Model}
 }
 
 func (c *run) usage() object {
@@ -154,7 +155,7 @@ func (c *run) send(w *sse.Writer, choices []any, usage any) error {
 // logprobs describes tokens that begin at index from of the answer. nil when
 // not asked for.
 func (c *run) logprobs(tokens []string, from int) any {
-	if !c.q.logprobs {
+	if !c.q.logprobs || c.blind() {
 		return nil
 	}
 	if !c.q.chat {
@@ -162,26 +163,46 @@ func (c *run) logprobs(tokens []string, from int) any {
 	}
 	content := make([]object, len(tokens))
 	for i, t := range tokens {
-		content[i] = c.entry(t, 0)
+		content[i] = c.entry(t, from+i, 0)
 		top := make([]object, c.q.top)
 		for k := range top {
-			top[k] = c.entry(alternative(t, k), k)
+			top[k] = c.entry(alternative(t, k), from+i, k)
 		}
 		content[i]["top_logprobs"] = top
 	}
 	return object{"content": content}
 }
 
-func (c *run) entry(token string, rank int) object {
+// blind reports whether the answer has a token without log-probability.
+func (c *run) blind() bool {
+	if c.e.o.Logprobs == nil {
+		return false
+	}
+	for i := range c.tokens {
+		if math.IsNaN(c.e.o.Logprobs(c.from + i)) {
+			return true
+		}
+	}
+	return false
+}
+
+// entry describes what stands in the place of token number at.
+func (c *run) entry(token string, at, rank int) object {
 	bytes := make([]int, len(token))
 	for i := range token {
 		bytes[i] = int(token[i])
 	}
-	return object{"token": token, "logprob": c.logprob(rank), "bytes": bytes}
+	return object{"token": token, "logprob": c.logprob(at, rank), "bytes": bytes}
 }
 
 // logprob falls by five per rank.
-func (c *run) logprob(rank int) float64 { return round6(c.e.o.Logprob - 5*float64(rank)) }
+func (c *run) logprob(at, rank int) float64 {
+	first := c.e.o.Logprob
+	if c.e.o.Logprobs != nil {
+		first = c.e.o.Logprobs(c.from + at)
+	}
+	return round6(first - 5*float64(rank))
+}
 
 // alternative is the k-th likeliest token in t's place; the first is t itself.
 func alternative(t string, k int) string {
@@ -195,11 +216,11 @@ func (c *run) textLogprobs(tokens []string, from int) any {
 	lp, top, offsets := make([]float64, len(tokens)), make([]object, len(tokens)), make([]int, len(tokens))
 	at := len(strings.Join(c.tokens[:from], ""))
 	for i, t := range tokens {
-		lp[i], offsets[i] = c.logprob(0), at
+		lp[i], offsets[i] = c.logprob(from+i, 0), at
 		at += len(t)
 		top[i] = object{}
 		for k := range c.q.top {
-			top[i][alternative(t, k)] = c.logprob(k)
+			top[i][alternative(t, k)] = c.logprob(from+i, k)
 		}
 	}
 	return object{"tokens": tokens, "token_logprobs": lp, "top_logprobs": top, "text_offset": offsets}

@@ -51,8 +51,12 @@ type Options struct {
 	// which the prefill leg was asked.
 	Host string
 	Port int
-	// Logprob is the log-probability of each token; -0.01.
-	Logprob float64
+	// Logprob is the log-probability of each token; -0.01. Logprobs, when set,
+	// gives each token's of an answer; NaN for none, and then the answer has none.
+	Logprob  float64
+	Logprobs func(token int) float64
+	// Skew is added to the time at which answers say they were created.
+	Skew time.Duration
 	// Reply, when set, gives the answer to a prompt instead of the generated
 	// words. The prompt is the last user message, or the whole text prompt.
 	Reply func(prompt string) string
@@ -60,6 +64,8 @@ type Options struct {
 	// "mixed" by default. EngineID is the epoch.
 	Weir       bool
 	Name, Role string
+	// Weights is the fingerprint's with Weir; "" has no fingerprint.
+	Weights string
 	// Faults strike requests, the first that matches each; SetFaults changes them.
 	Faults []Script
 	// Delay is the wait of FaultSlow; 1 s.

@@ -116,7 +116,11 @@ func (e *Engine) health(w http.ResponseWriter, _ *http.Request) {
 	if e.drains.Load() {
 		status = http.StatusServiceUnavailable
 	}
-	writeJSON(w, status, object{"status": e.word(), "name": e.o.Name, "epoch": e.o.EngineID, "role": *e.role.Load(), "model": e.o.Model,
+	var print any
+	if e.o.Weights != "" {
+		print = object{"weights": e.o.Weights, "runner": "fake", "kv": "fake"}
+	}
+	writeJSON(w, status, object{"status": e.word(), "fingerprint": print, "name": e.o.Name, "epoch": e.o.EngineID, "role": *e.role.Load(), "model": e.o.Model,
 		"context": e.o.Context, "max_seqs": e.o.MaxSeqs})
 }
 

@@ -18,6 +18,8 @@ type Event struct {
 	IDs   []byte // token_ids, nil while absent or null
 	Probs []byte // logprobs, nil while absent, null or empty
 	ID    []byte // of the answer, with its quotes
+	// Created is when the answer says that it was begun.
+	Created []byte
 	// Moved is the member weir_migrated: the answer goes on elsewhere.
 	Moved  []byte
 	Finish []byte // finish_reason with its quotes, nil while it is null
@@ -54,6 +56,8 @@ func Read(data []byte) Event {
 			e.Model = s.Val
 		case s.Is("id"):
 			e.ID = s.Val
+		case s.Is("created"):
+			e.Created = s.Val
 		case s.Is("weir_migrated"):
 			e.Moved = s.Val
 		case s.Is("kv_transfer_params"), s.Is("ec_transfer_params"), s.Is("weir"):
@@ -126,10 +130,11 @@ func (e *Event) Failed() bool {
 // Rewrite says what changes in an event or answer on its way to the client.
 // Members that never leave the gateway go in any case.
 type Rewrite struct {
-	HideUsage, HideIDs bool   // without usage; without token_ids
-	HideProbs          bool   // with logprobs null
-	HideFinish         bool   // with finish_reason null
-	ID, Usage          []byte // in their places, where the member is there; nil leaves it
+	HideUsage, HideIDs bool // without usage; without token_ids
+	HideProbs          bool // with logprobs null
+	HideFinish         bool // with finish_reason null
+	// In their places, where the member is there; nil leaves it.
+	ID, Created, Usage []byte
 }
 
 // Append appends the object data, rewritten, to dst.
@@ -144,6 +149,8 @@ func (w *Rewrite) Append(dst, data []byte) []byte {
 			continue
 		case s.Is("id") && w.ID != nil:
 			val = w.ID
+		case s.Is("created") && w.Created != nil:
+			val = w.Created
 		case s.Is("usage") && w.Usage != nil && !jsonscan.IsNull(val):
 			val = w.Usage
 		case s.Is("logprobs") && w.HideProbs, s.Is("finish_reason") && w.HideFinish:
