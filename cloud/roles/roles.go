@@ -1,6 +1,8 @@
-// Package roles decides how many instances of a pool prefill and how many
-// decode: a pure function from what the pool knows to at most one change of a
-// role. It follows Arrow and Llumnix's adaptive split (scheduling.md 3.5): flip
+// Package roles decides what becomes of instances and of streams that run: who
+// prefills and who decodes, which streams move (moves.go), and who degrades
+// (slow.go). All of it is pure.
+//
+// Decide goes from what the pool knows to at most one change of a role. It follows Arrow and Llumnix's adaptive split (scheduling.md 3.5): flip
 // an instance when one side misses its target and the other has room to spare.
 // What those lack it adds: a band between the two thresholds and a dwell time,
 // so that roles do not thrash.
