@@ -8,6 +8,8 @@ import (
 	"io"
 	"math"
 	"slices"
+
+	"github.com/weirhq/weir/cascade/verifier"
 )
 
 // ErrFingerprint says that a calibration was made for another model.
@@ -51,6 +53,9 @@ type Calibration struct {
 	// Prefix judges unfinished answers; nil: none can be, and each is held back
 	// until it is whole.
 	Prefix *Prefix `json:"prefix,omitempty"`
+	// Verifier reads the model's word on its own answers; nil: it is not asked. It
+	// does not change.
+	Verifier *verifier.Table `json:"verifier,omitempty"`
 }
 
 // ScoredAnswer is the value of Calibration.Scored for answer spans.

@@ -15,30 +15,34 @@ import (
 
 func TestParseRefuses(t *testing.T) {
 	for in, want := range map[string]string{
-		`{"name":"a","treshold":0.5}`:                       "treshold",
-		`{"threshold":0.5,"rate":0.2}`:                      "threshold and rate",
-		`{"rate":1.2}`:                                      "rate is 1.2",
-		`{"mode":"fast"}`:                                   "mode",
-		`{"privacy":"redact"}`:                              "privacy",
-		`{"handoff":"guess"}`:                               "handoff",
-		`{"privacy":"local-only","shadow":0.02}`:            "shadow",
-		`{"privacy":"local-only","hedge":true}`:             "hedge",
-		`{"privacy":"local-only","mode":"prefer-cloud"}`:    "prefer-cloud",
-		`{"risk":{"alpha":0,"delta":0.1,"max_rate":0.5}}`:   "risk",
-		`{"budget":{"per_day_nano":0,"right_nano":1}}`:      "budget",
-		`{"value":{"right_nano":-1,"per_second_nano":0}}`:   "value",
-		`{"window":{"tokens":-1,"wait_ms":0}}`:              "window",
-		`{"validate":{"pattern":"("}}`:                      "validate",
-		`{"validate":{"pattrn":"x"}}`:                       "pattrn",
-		`{} {}`:                                             "after",
-		`{"risk":{"alpha":0.05,"delta":0.1,"max_rat":0.5}}`: "max_rat",
+		`{"name":"a","treshold":0.5}`:                                             "treshold",
+		`{"threshold":0.5,"rate":0.2}`:                                            "threshold and rate",
+		`{"rate":1.2}`:                                                            "rate is 1.2",
+		`{"mode":"fast"}`:                                                         "mode",
+		`{"privacy":"redact"}`:                                                    "privacy",
+		`{"handoff":"guess"}`:                                                     "handoff",
+		`{"privacy":"local-only","shadow":0.02}`:                                  "shadow",
+		`{"privacy":"local-only","hedge":true}`:                                   "hedge",
+		`{"privacy":"local-only","mode":"prefer-cloud"}`:                          "prefer-cloud",
+		`{"risk":{"alpha":0,"delta":0.1,"max_rate":0.5}}`:                         "risk",
+		`{"budget":{"per_day_nano":0,"right_nano":1}}`:                            "budget",
+		`{"value":{"right_nano":-1,"per_second_nano":0}}`:                         "value",
+		`{"window":{"tokens":-1,"wait_ms":0}}`:                                    "window",
+		`{"verify":{"samples":0}}`:                                                "verify: samples is 0",
+		`{"verify":{"samples":11}}`:                                               "verify: samples is 11",
+		`{"verify":{"samples":5,"band":[0,1]}}`:                                   "band",
+		`{"verify":{"samples":5},"risk":{"alpha":0.05,"delta":0.1,"max_rate":1}}`: "verify and risk",
+		`{"validate":{"pattern":"("}}`:                                            "validate",
+		`{"validate":{"pattrn":"x"}}`:                                             "pattrn",
+		`{} {}`:                                                                   "after",
+		`{"risk":{"alpha":0.05,"delta":0.1,"max_rat":0.5}}`:                       "max_rat",
 	} {
 		_, err := Parse([]byte(in))
 		if !errors.Is(err, ErrSettings) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error about %q", in, err, want)
 		}
 	}
-	if _, err := Parse([]byte(`{"name":"gold","version":3,"rate":0.2,"shadow":0.02,"window":{"tokens":32,"wait_ms":400}}`)); err != nil {
+	if _, err := Parse([]byte(`{"name":"gold","version":3,"rate":0.2,"shadow":0.02,"window":{"tokens":32,"wait_ms":400},"verify":{"samples":10}}`)); err != nil {
 		t.Error(err)
 	}
 }

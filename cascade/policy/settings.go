@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/control"
 	"github.com/weirhq/weir/cascade/stream"
+	"github.com/weirhq/weir/cascade/verifier"
 )
 
 // ErrSettings says that settings are refused; the message names the key and
@@ -49,6 +50,15 @@ type Settings struct {
 	Sticky   bool    `json:"sticky,omitempty"`
 	SkipEdge bool    `json:"skip_edge,omitempty"`
 	Checks   *Checks `json:"validate,omitempty"`
+	Verify   *Verify `json:"verify,omitempty"`
+}
+
+// Verify asks the model that answered whether its answer is right, where what it
+// says can turn the verdict.
+type Verify struct {
+	// Samples is what its yes is counted of, 1 to 10: those of the table that reads
+	// it (package verifier).
+	Samples int `json:"samples"`
 }
 
 // Checks are validators of every answer of the edge, beside the form that a
@@ -199,6 +209,10 @@ func (s *Settings) badRanges() string {
 			s.Risk.Alpha, RiskWindow, control.MinAlpha(RiskWindow, s.Risk.Delta), s.Risk.Delta)
 	case s.Window != nil && (s.Window.Tokens < 0 || s.Window.Tokens > 4096 || s.Window.WaitMS < 0 || s.Window.WaitMS > 10_000):
 		return "window: tokens 0 to 4096, wait_ms 0 to 10000"
+	case s.Verify != nil && (s.Verify.Samples < 1 || s.Verify.Samples > verifier.MostVotes):
+		return fmt.Sprintf("verify: samples is %d, want 1 to %d", s.Verify.Samples, verifier.MostVotes)
+	case s.Verify != nil && s.Risk != nil:
+		return "verify and risk: a risk is bounded for the signal alone, so keep one"
 	}
 	return ""
 }
