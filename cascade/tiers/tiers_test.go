@@ -89,29 +89,3 @@ func TestMaximumGrows(t *testing.T) {
 		}
 	})
 }
-
-func TestThompsonFindsTheBest(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	quality, arms := []float64{.6, .8, .7}, make([]Arm, 3)
-	chosen := 0
-	for i := range 3000 {
-		k := Choose(arms, nil, rng)
-		y := 0.0
-		if rng.Float64() < quality[k] {
-			y = 1
-		}
-		arms[k].Observe(y, 1)
-		if i >= 2000 && k == 1 {
-			chosen++
-		}
-	}
-	if chosen < 800 {
-		t.Errorf("the best arm is chosen %d of the last 1000 times", chosen)
-	}
-	if Choose(nil, nil, rng) != -1 {
-		t.Error("a choice without arms")
-	}
-	if k := Choose(arms, []float64{0, 5, 5}, rng); k != 0 {
-		t.Errorf("arm %d although the others are unaffordable", k)
-	}
-}
