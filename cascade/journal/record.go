@@ -13,6 +13,7 @@ import (
 	"io"
 
 	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/verifier"
 )
 
 // Kind says what a record is.
@@ -46,6 +47,10 @@ type Record struct {
 	// seen; Shadow says that it was chosen to be.
 	Propensity float64 `json:"propensity,omitempty"`
 	Shadow     bool    `json:"shadow,omitempty"`
+	// Votes are those of the model that answered on its own answer. Where they
+	// counted, Before is the confidence without them.
+	Votes  *verifier.Votes `json:"votes,omitempty"`
+	Before *float64        `json:"before,omitempty"`
 	// CostNano and EdgeMS, CloudMS are what it took.
 	CostNano int64   `json:"cost_nano,omitempty"`
 	EdgeMS   float64 `json:"edge_ms,omitempty"`

@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/control"
 	"github.com/weirhq/weir/cascade/measure"
+	"github.com/weirhq/weir/cascade/verifier"
 )
 
 // ErrState says that a snapshot is damaged or of another version.
@@ -41,6 +42,7 @@ type cellState struct {
 	AlarmLeft  int                        `json:"alarm_left,omitempty"`
 	Shrunk     bool                       `json:"shrunk,omitempty"`     // drifted and not settled
 	Confidence [][3]float64               `json:"confidence,omitempty"` // weight, p, y of each bin
+	Votes      json.RawMessage            `json:"votes,omitempty"`      // table of labels with votes
 }
 
 // Snapshot writes the table as JSON. A restored table decides as this one does
@@ -68,6 +70,9 @@ func (t *Table) Snapshot(w io.Writer) error {
 				g[2] = 1
 			}
 			c.Gains = append(c.Gains, g)
+		}
+		if e.voted != nil {
+			c.Votes, _ = json.Marshal(e.voted) // a table of finite numbers marshals
 		}
 		s.Cells = append(s.Cells, c)
 	}
@@ -136,6 +141,10 @@ func (t *Table) restoreCell(c cellState) error {
 	}
 	if c.Shrunk {
 		e.tauFactor = driftedTau
+	}
+	var voted verifier.Table
+	if len(c.Votes) > 0 && voted.UnmarshalJSON(c.Votes) == nil { // votes on another question are collected anew
+		e.voted = &voted
 	}
 	e.Refit()
 	e.graded = e.grade()

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/verifier"
 )
 
 // MaxCells bounds the cells that are alive; beyond it the least recently used
@@ -19,6 +20,7 @@ type Outcome struct {
 	Cloud      float64   // the same for the cloud; 1 when the label is agreement
 	CloudKnown bool
 	Propensity float64
+	Votes      *verifier.Votes // of the edge on its own answer; nil where it was not asked
 }
 
 // Table holds the cells of one edge model. It has one owner.
@@ -49,6 +51,7 @@ type entry struct {
 	graded Grade
 	sample []benefit // ring of the latest outcomes with both sides known
 	next   int
+	voted  *verifier.Table // labels with votes; nil before the first
 }
 
 // benefit is one outcome with both sides known: what was predicted of the edge
@@ -157,6 +160,9 @@ func (t *Table) Observe(o Outcome) Drift {
 		e.helps.Observe(math.Max(0, o.Cloud-o.Edge), w)
 		t.cloud.Observe(o.Cloud, w)
 	}
+	if o.Votes != nil && o.CloudKnown {
+		e.vote(*o.Votes, verifier.StateOf(o.Edge >= .5, o.Cloud >= .5), w, t.opt.HalfLife)
+	}
 	e.edge.Observe(o.Edge, w)
 	e.error.observe(p, o.Edge, w)
 	e.Cell.Observe(o.X, o.Edge, o.Propensity)
@@ -224,7 +230,7 @@ func (t *Table) Replace(fingerprint string) {
 	for _, e := range t.cells {
 		e.Replace()
 		e.drift.reset()
-		e.sample, e.next = nil, 0
+		e.sample, e.next, e.voted = nil, 0, nil
 		e.helps, e.edge, e.error, e.graded = Quality{}, Quality{}, reliability{}, GradeUnknown
 	}
 }

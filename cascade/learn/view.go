@@ -3,6 +3,7 @@ package learn
 import (
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/control"
+	"github.com/weirhq/weir/cascade/verifier"
 )
 
 // believedFrom is the number of effective labels from which a cell may be
@@ -24,6 +25,10 @@ type View struct {
 	Alarms       uint64  // drift alarms so far
 	Alarmed      bool    // one of them is being looked into
 	Error        float64 // calibration error of predictions made before their label; NaN without labels
+	// Verifier reads the edge's votes on its own answers; nil without any labels of
+	// them. They may change a verdict only where VerifierGrade is usable.
+	Verifier      *verifier.Table
+	VerifierGrade Grade
 }
 
 // View returns the current view of a cell; an unknown cell has the prior's.
@@ -31,8 +36,9 @@ func (t *Table) View(cell string) View {
 	v := View{CloudQuality: t.cloud.Mean(1), EdgeQuality: .5, Grade: GradeUnknown, Calibrated: t.shipped != nil, Shadow: NewShadow().Start}
 	fit := t.prior
 	e, ok := t.cells[cell]
+	var voted *verifier.Table
 	if ok {
-		fit = e.fit
+		fit, voted = e.fit, e.voted
 		v.CloudQuality = e.cloud.Mean(v.CloudQuality)
 		v.EdgeQuality, v.Helps = e.edge.Mean(.5), e.helps.Mean(0)
 		v.Effective = e.Effective()
@@ -41,6 +47,8 @@ func (t *Table) View(cell string) View {
 		v.Shadow, v.Alarms, v.Alarmed = e.shadow.Share(v.Effective), e.alarms, e.shadow.Alarmed()
 		v.Error = e.error.ece()
 	}
+	v.Verifier = t.verifier(voted)
+	v.VerifierGrade = gradeVotes(v.Verifier)
 	v.Calibration = t.calibration(fit, v.Effective, v.CloudQuality)
 	if ok && e.UsesIsotonic() {
 		v.Calibration.Curve = e.iso
