@@ -62,9 +62,10 @@ type Server struct {
 	bodyTimeout time.Duration
 	model       atomic.Pointer[Model]
 	epoch, role atomic.Pointer[string] // the role is what a gateway routes by
-	drained     atomic.Bool            // a gateway said so
-	stopping    atomic.Bool            // the process ends
-	stopped     chan struct{}          // closed when streams of state have to end
+	failing     atomic.Pointer[string]
+	drained     atomic.Bool   // a gateway said so
+	stopping    atomic.Bool   // the process ends
+	stopped     chan struct{} // closed when streams of state have to end
 	mux         *http.ServeMux
 
 	mu    sync.Mutex
@@ -79,6 +80,7 @@ func New(id Identity, log *slog.Logger, tracer trace.Tracer) *Server {
 		stopped: make(chan struct{}), calls: map[string]*call{}, moving: make(chan struct{}, maxMoving)}
 	s.epoch.Store(&id.Epoch)
 	s.role.Store(&id.Role)
+	s.failing.Store(new(string))
 	s.mux.HandleFunc("POST /v1/chat/completions", s.generate(true))
 	s.mux.HandleFunc("POST /v1/completions", s.generate(false))
 	s.mux.HandleFunc("GET /v1/models", s.models)
@@ -130,6 +132,15 @@ func (s *Server) use() (m *Model, release func(), err error) {
 func (s *Server) Drain() {
 	s.stopping.Store(true)
 	s.touch()
+}
+
+// Failing makes the worker say that it expects to fail, and why; "" takes that
+// back. It serves on.
+func (s *Server) Failing(why string) {
+	if was := s.failing.Swap(&why); *was != why {
+		s.log.Warn("worker about to fail", "why", why, "was", *was)
+		s.touch()
+	}
 }
 
 // Stop ends the streams of state, which would keep an http.Server's Shutdown
@@ -194,6 +205,7 @@ func (s *Server) loaded() (*Model, *openai.Error) {
 // /instance/v1/info.
 type status struct {
 	Status      string              `json:"status"` // ok, loading or draining
+	Failing     string              `json:"failing,omitempty"`
 	Name        string              `json:"name"`
 	Epoch       string              `json:"epoch"`
 	Role        string              `json:"role"`
@@ -212,7 +224,7 @@ type kvAddress struct {
 }
 
 func (s *Server) status() (status, int) {
-	st := status{Status: "ok", Name: s.id.Name, Epoch: *s.epoch.Load(), Role: *s.role.Load()}
+	st := status{Status: "ok", Name: s.id.Name, Epoch: *s.epoch.Load(), Role: *s.role.Load(), Failing: *s.failing.Load()}
 	code := http.StatusOK
 	if m := s.model.Load(); m != nil {
 		st.Model, st.Fingerprint = m.Info.Name, &m.Info.Fingerprint

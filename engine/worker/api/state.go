@@ -52,6 +52,7 @@ func (s *Server) message(m *Model, r *state.Reader, now time.Time) *state.Messag
 	msg := r.Next()
 	st, _ := s.status()
 	msg.At, msg.Name, msg.Epoch, msg.Role, msg.Health = now.UTC(), st.Name, st.Epoch, st.Role, st.Status
+	msg.Failing, msg.KVBytesPerToken = st.Failing, m.Info.KVBytesPerToken
 	msg.Model, msg.Fingerprint, msg.Context, msg.MaxSeqs = st.Model, st.Fingerprint, st.Context, st.MaxSeqs
 	msg.Cost = m.Cost
 	if m.KV != nil {

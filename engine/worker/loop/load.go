@@ -1,6 +1,8 @@
 package loop
 
 import (
+	"github.com/weirhq/weir/engine/batch"
+	"github.com/weirhq/weir/engine/worker/cost"
 	"github.com/weirhq/weir/engine/worker/metrics"
 	"github.com/weirhq/weir/engine/worker/state"
 )
@@ -11,6 +13,26 @@ func smooth(mean, x float64) float64 {
 		return x
 	}
 	return mean + (x-mean)/10
+}
+
+// modelled is what the cost model says of a step, in milliseconds; 0 without one.
+// It is for before the step's tokens are counted.
+func (l *Loop) modelled(spans []batch.Span) float64 {
+	if l.o.Cost == nil {
+		return 0
+	}
+	var s cost.Step
+	for _, span := range spans {
+		j := l.running[span.Index]
+		if j.phase() == state.Decode {
+			s.Decodes++
+			s.Context += j.pos
+		} else {
+			s.Prefill += span.Tokens
+			s.Pairs += span.Tokens*j.pos + span.Tokens*span.Tokens/2
+		}
+	}
+	return l.o.Cost.Milliseconds(s)
 }
 
 // lookedUp counts a look into the prefix cache.

@@ -34,6 +34,7 @@ func (l *Loop) compute(spans []batch.Span) error {
 	l.o.Metrics.IterationTokens.Observe(float64(tokens))
 	now := time.Now()
 	l.load.StepMS = smooth(l.load.StepMS, float64(now.Sub(began).Microseconds())/1000)
+	l.load.ModelMS = smooth(l.load.ModelMS, l.modelled(spans))
 	for _, s := range spans {
 		j := l.running[s.Index]
 		l.count(j, s.Tokens)

@@ -16,16 +16,20 @@ type Message struct {
 	// Full says that KeysAdded are all keys: what was known before is void.
 	Full bool `json:"full,omitempty"`
 	// Seq counts the messages of one stream from 1.
-	Seq         uint64              `json:"seq"`
-	At          time.Time           `json:"at"`
-	Name        string              `json:"name"`
-	Epoch       string              `json:"epoch"`
-	Role        string              `json:"role"`
-	Health      string              `json:"health"` // ok, loading or draining
+	Seq    uint64    `json:"seq"`
+	At     time.Time `json:"at"`
+	Name   string    `json:"name"`
+	Epoch  string    `json:"epoch"`
+	Role   string    `json:"role"`
+	Health string    `json:"health"` // ok, loading or draining
+	// Failing is why the worker expects to fail soon, "" where it does not.
+	Failing     string              `json:"failing,omitempty"`
 	Model       string              `json:"model,omitempty"`
 	Fingerprint *engine.Fingerprint `json:"fingerprint,omitempty"`
 	Context     int                 `json:"context,omitempty"` // most tokens of one sequence
 	MaxSeqs     int                 `json:"max_seqs,omitempty"`
+	// KVBytesPerToken is what a token weighs in a hand-off.
+	KVBytesPerToken int `json:"kv_bytes_per_token,omitempty"`
 	Load
 	Requests    []Request   `json:"requests"` // all in flight, in order of arrival
 	KeysAdded   []string    `json:"keys_added,omitempty"`
@@ -48,6 +52,7 @@ type Load struct {
 	PrefixHits           uint64  `json:"prefix_hits"`    // of them found
 	HitRate              float64 `json:"hit_rate"`       // of recent lookups, 0 to 1
 	StepMS               float64 `json:"step_ms"`        // mean of recent steps
+	ModelMS              float64 `json:"model_ms"`       // what the cost model says of them; 0 without one
 	MigratedIn           uint64  `json:"migrated_in"`    // running requests taken over from other workers with their KV, since the start
 	DowntimeMS           float64 `json:"downtime_ms"`    // mean of recent ones: from the stop there to the next token here
 }
