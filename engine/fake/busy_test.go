@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,4 +52,39 @@ func firstState(t *testing.T, url string) (m state.Message) {
 		t.Fatal(err)
 	}
 	return m
+}
+
+// TestDegrades: an engine can be made slower than its cost model says, and made
+// to say that it expects to fail.
+func TestDegrades(t *testing.T) {
+	_, s := serve(t, Options{Weir: true, ITL: 2 * time.Millisecond, PerSequence: time.Millisecond})
+	put := func(path, body string) int {
+		req, err := http.NewRequest(http.MethodPut, s.URL+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	for _, body := range []string{"0", "2000", "fast"} {
+		if got := put("/fake/pace", body); got != http.StatusBadRequest {
+			t.Errorf("pace %q: %d", body, got)
+		}
+	}
+	if put("/fake/pace", "4") != 200 || put("/fake/failing", "a reason\n") != 200 {
+		t.Fatal("not taken")
+	}
+	if m := firstState(t, s.URL); m.StepMS != 8 || m.ModelMS != 2 || m.Failing != "a reason" || m.Health != "ok" {
+		t.Errorf("step %v, modelled %v, failing %q, health %q", m.StepMS, m.ModelMS, m.Failing, m.Health)
+	}
+	if put("/fake/pace", "1") != 200 || put("/fake/failing", "") != 200 {
+		t.Fatal("not taken back")
+	}
+	if m := firstState(t, s.URL); m.StepMS != 2 || m.Failing != "" {
+		t.Errorf("step %v, failing %q", m.StepMS, m.Failing)
+	}
 }

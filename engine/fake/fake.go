@@ -116,6 +116,8 @@ type Engine struct {
 	flights flights
 	drains  atomic.Bool
 	role    atomic.Pointer[string]
+	failing atomic.Pointer[string]
+	pace    atomic.Int64 // times that a token takes longer, from 1
 	waiting atomic.Int64
 	running atomic.Int64
 }
@@ -129,6 +131,8 @@ func New(o Options) *Engine {
 		client: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}}
 	e.faults.set(o.Faults)
 	e.role.Store(&e.o.Role)
+	e.failing.Store(new(string))
+	e.pace.Store(1)
 	e.metrics = newMeters(e)
 	e.blocks = &blocks{free: o.Blocks, lease: o.Lease, offers: map[string]*offer{}, expired: e.metrics.expired.Inc}
 	e.mux.HandleFunc("POST /v1/chat/completions", e.completions(true))
@@ -136,6 +140,7 @@ func New(o Options) *Engine {
 	e.mux.HandleFunc("GET /v1/models", e.models)
 	e.mux.HandleFunc("POST /fake/blocks/{id}", e.handOver)
 	e.mux.HandleFunc("PUT /fake/faults", e.putFaults)
+	e.mux.HandleFunc("PUT /fake/pace", e.putPace)
 	e.mux.HandleFunc("GET /load", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]int64{"server_load": e.running.Load() + e.waiting.Load()})
 	})
@@ -145,6 +150,7 @@ func New(o Options) *Engine {
 	e.mux.HandleFunc("GET /ping", func(http.ResponseWriter, *http.Request) {}) // 200 without a body
 	e.mux.HandleFunc("GET /health", e.health)
 	if e.o.Weir {
+		e.mux.HandleFunc("PUT /fake/failing", e.putFailing)
 		e.mux.HandleFunc("GET /instance/v1/state", e.state)
 		e.mux.HandleFunc("POST /instance/v1/migrate", e.migrate)
 		e.mux.HandleFunc("POST /instance/v1/drain", e.drain)

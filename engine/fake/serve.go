@@ -224,8 +224,11 @@ func (e *Engine) handOver(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// itl is the time of a token as busy as the engine is now.
-func (e *Engine) itl() time.Duration {
+// itl is the time of a token as busy as the engine is now, and modelled what it
+// should be.
+func (e *Engine) itl() time.Duration { return time.Duration(e.pace.Load()) * e.modelled() }
+
+func (e *Engine) modelled() time.Duration {
 	return e.o.ITL + time.Duration(e.running.Load())*e.o.PerSequence
 }
 

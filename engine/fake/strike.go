@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 )
 
@@ -101,6 +102,35 @@ func (e *Engine) putFaults(w http.ResponseWriter, r *http.Request) {
 		list = append(list, s)
 	}
 	e.SetFaults(list...)
+}
+
+// mostPace bounds how much longer a token may be made to take.
+const mostPace = 1000
+
+// putPace makes each token take so many times as long as the Options say: a
+// machine that degrades. The state's cost model stays what it was.
+func (e *Engine) putPace(w http.ResponseWriter, r *http.Request) {
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxOrder))
+	if err != nil {
+		return // the client is gone
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || n < 1 || n > mostPace {
+		writeError(w, http.StatusBadRequest, "want a whole number from 1 to 1000", "")
+		return
+	}
+	e.pace.Store(int64(n))
+}
+
+// putFailing makes the state say why the engine expects to fail; an empty body
+// takes that back.
+func (e *Engine) putFailing(w http.ResponseWriter, r *http.Request) {
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxOrder))
+	if err != nil {
+		return // the client is gone
+	}
+	why := strings.TrimSpace(string(text))
+	e.failing.Store(&why)
 }
 
 // reset ends the connection with a reset, after half a head where none has

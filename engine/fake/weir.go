@@ -56,6 +56,7 @@ type flight struct {
 	prompt    int
 	generated atomic.Int64
 	moves     atomic.Bool // it is to end at its next token, for another engine
+	to        string      // which, where the order names one; set before moves
 }
 
 func (f *flights) add(operation string, prompt int) *flight {
@@ -165,10 +166,13 @@ func (e *Engine) state(w http.ResponseWriter, r *http.Request) {
 	defer tick.Stop()
 	for seq := uint64(1); ; seq++ {
 		m := state.Message{Full: seq == 1, Seq: seq, At: time.Now(), Name: e.o.Name, Epoch: e.o.EngineID, Role: *e.role.Load(), Health: e.word(),
-			Model: e.o.Model, Context: e.o.Context, MaxSeqs: e.o.MaxSeqs, Requests: e.flights.requests(),
+			Failing: *e.failing.Load(), Model: e.o.Model, Context: e.o.Context, MaxSeqs: e.o.MaxSeqs, Requests: e.flights.requests(),
 			Cost: e.cost(),
 			Load: state.Load{StepMS: millis(e.itl()), Running: int(e.running.Load()), Waiting: int(e.waiting.Load()), KVBlockSize: e.o.BlockSize,
 				KVBlocksTotal: e.o.Blocks, KVBlocksUsed: e.Held()}}
+		if m.Cost != nil {
+			m.ModelMS = millis(e.modelled())
+		}
 		for _, q := range m.Requests {
 			if q.Generated == 0 {
 				m.PrefillTokensWaiting += q.PromptTokens
@@ -201,6 +205,9 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 func (e *Engine) migrate(w http.ResponseWriter, r *http.Request) {
 	var q struct {
 		Operation string `json:"operation"`
+		To        struct {
+			Name string `json:"name"`
+		} `json:"to"`
 	}
 	if json.NewDecoder(http.MaxBytesReader(w, r.Body, maxOrder)).Decode(&q) != nil {
 		writeError(w, http.StatusBadRequest, "want {\"operation\":\"...\"}", "")
@@ -210,6 +217,9 @@ func (e *Engine) migrate(w http.ResponseWriter, r *http.Request) {
 	defer e.flights.mu.Unlock()
 	for _, one := range e.flights.list {
 		if one.operation == q.Operation && one.generated.Load() > 0 {
+			if !one.moves.Load() {
+				one.to = q.To.Name
+			}
 			one.moves.Store(true)
 			writeJSON(w, http.StatusOK, q)
 			return
@@ -229,7 +239,7 @@ func (c *run) moveAway(w *sse.Writer, host string, ids []int) error {
 	}
 	ended.Text += strings.Join(c.tokens[:c.sent], "")
 	body := c.base("chat.completion.chunk")
-	body["weir_migrated"] = object{"kv_transfer_params": c.offer(host, ids), "weir_resume": ended}
+	body["weir_migrated"] = object{"to": c.flight.to, "kv_transfer_params": c.offer(host, ids), "weir_resume": ended}
 	data, err := json.Marshal(body)
 	if err != nil {
 		return err
