@@ -79,7 +79,7 @@ func newRole(conf Config, p plane, auth *pki.Authority, tel *telemetry.Telemetry
 	r = &role{conf: conf, log: log, plane: p,
 		servers: newServers(socks, pki.ServerConfig(holder, auth.Pool()), log),
 		client:  instanceClient(pki.ClientConfig(holder, auth.Pool(), pki.RoleWorker))}
-	r.pool, err = pool.New(conf.pool(r.client, log))
+	r.pool, err = pool.New(conf.pool(r.client, tel.Registry, log))
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,11 @@ func newAdmission(conf *Config, epoch string, p plane, instances *pool.Pool, tel
 		o.Gateway = lease.Gateway{Node: p.Rows().Node(), Epoch: epoch, Name: conf.Name}
 		o.Remainders = filepath.Join(conf.DataDir, "budgets.json")
 	}
-	return admit.New(o)
+	a, err := admit.New(o)
+	if err == nil && p.Rows() != nil {
+		p.Rows().OnTwice(a.GiveBack)
+	}
+	return a, err
 }
 
 // run serves until ctx ends, then drains.

@@ -131,6 +131,9 @@ func decodeRow(b []byte, tenantID, deviceID string, now time.Time) (UsageRecord,
 	if rec.Tier != Edge {
 		return rec, fieldErr("tier", "a device reports its own tier, edge")
 	}
+	if isAnswerID(rec.AttemptID) { // it would stand where the cloud's row for its answer is to stand
+		return rec, fieldErr("attempt_id", "version 8 is the cloud's own: want a UUIDv7")
+	}
 	return rec, nil
 }
 

@@ -202,3 +202,22 @@ func (a *Admitter) Limits(id tenants.Identity, model, class string) []quota.Stat
 	}
 	return account.Status(&quota.Request{Key: id.KeyID, Model: model, Tier: string(tenants.Cloud), Class: class}, now, nil)
 }
+
+// GiveBack takes a settled row of this gateway out of its tenant's budgets,
+// because another gateway's answer to the same attempt is the one that counts.
+// Rows of earlier processes are none of its business: their leases are closed by
+// the ledger's sums.
+func (a *Admitter) GiveBack(r tenants.UsageRecord) {
+	account := a.book.Account(r.TenantID)
+	if account == nil || a.o.Gateway.Epoch != "" && r.NodeEpoch != a.o.Gateway.Epoch {
+		return
+	}
+	amount := quota.Amount{Input: r.InputTokens, Output: r.OutputTokens, Cost: r.CostNanoUSD}
+	if r.Attempt <= 1 {
+		amount.Requests = 1
+		if r.DeviceID != "" {
+			amount.Escalations = 1
+		}
+	}
+	account.GiveBack(&quota.Request{Key: r.KeyID, Model: r.Model, Tier: string(r.Tier), Class: r.Class, Amount: amount}, r.StartedAt, time.Now())
+}

@@ -41,6 +41,7 @@ type Recorder struct {
 	node  string
 	spool *spool.Spool
 
+	twice                     func(tenants.UsageRecord) // set before Run
 	inserted, duplicates, bad atomic.Uint64
 	batches, failures         atomic.Uint64
 	failing                   atomic.Bool
@@ -101,6 +102,10 @@ func nodeID(path string) (string, error) {
 
 // Node is the name of the directory, the same after a restart.
 func (r *Recorder) Node() string { return r.node }
+
+// OnTwice has f called with each row for which nobody pays, because another
+// answer to its attempt is in the ledger. It is called before Run.
+func (r *Recorder) OnTwice(f func(tenants.UsageRecord)) { r.twice = f }
 
 // Recovered is closed when the ledger holds all rows of earlier processes.
 func (r *Recorder) Recovered() <-chan struct{} { return r.recovered }
@@ -234,6 +239,12 @@ func (r *Recorder) insert(ctx context.Context, rows []tenants.UsageRecord) error
 	r.batches.Add(1)
 	r.inserted.Add(uint64(res.Inserted))
 	r.duplicates.Add(uint64(res.Duplicates))
+	for i := range res.Twice {
+		r.o.Log.Info("an attempt was answered twice and is billed once", "operation", res.Twice[i].OperationID, "attempt", res.Twice[i].AttemptID)
+		if r.twice != nil {
+			r.twice(res.Twice[i])
+		}
+	}
 	return nil
 }
 

@@ -108,6 +108,7 @@ func (s *Server) startAsking(ctx context.Context, c *call, kind stream.Ask, why 
 		c.continueAfter(body, shown)
 	}
 	req, streamed := c.escalationRequest(ctx, body), c.req.Stream
+	req.Once = c.edgeRuns+c.cloudSends+2 > maxAttempts
 	c.cloudSends++
 	go func() {
 		defer close(a.came)
@@ -123,17 +124,17 @@ func (s *Server) startAsking(ctx context.Context, c *call, kind stream.Ask, why 
 	return a, nil
 }
 
-// errCut says that the connection broke after a stream's head and before its
-// first event. Of a whole answer it is never said: the gateway that sends its head
-// has billed it, and asked again the operation would be paid for twice.
+// errCut says that the connection broke after the answer's head and before what
+// must have come of it: a stream's first event, or the whole.
 var errCut = errors.New("the connection to the cloud broke")
 
 // fetch sends req and waits for what must have come. A gateway that dies before
-// that is asked no more: the same operation is sent once more in all, to another
-// one where there is one.
+// that is asked no more: the same attempt is sent once more in all, to another
+// one where there is one. Where the first had answered and billed it all the same,
+// the attempt's id tells the ledger, and only one of the two is paid for.
 func (s *Server) fetch(ctx context.Context, a *asking, r *cloudReply, req uplink.Request, streamed bool) error {
 	err := s.send(ctx, a, r, req, streamed)
-	if errors.Is(err, errCut) && a.sends == 1 && ctx.Err() == nil {
+	if errors.Is(err, errCut) && a.sends == 1 && !req.Once && ctx.Err() == nil {
 		_ = r.Body.Close()
 		req.Once = true
 		err = s.send(ctx, a, r, req, streamed)
@@ -222,7 +223,7 @@ func (r *cloudReply) begin(stream bool) error {
 func (r *cloudReply) readWhole() error {
 	raw, err := io.ReadAll(io.LimitReader(&progress{r.Body, r.guard}, maxReply+1))
 	if err != nil {
-		return fmt.Errorf("%w: %w", errCloudSilent, err)
+		return fmt.Errorf("%w: %w: %w", errCloudSilent, errCut, err)
 	}
 	if len(raw) > maxReply {
 		return fmt.Errorf("%w: it is longer than %d bytes", errCloudSilent, maxReply)
@@ -269,6 +270,7 @@ func (c *call) escalationRequest(ctx context.Context, body openai.Body) uplink.R
 	h := http.Header{
 		"Content-Type":           {"application/json"},
 		contract.HeaderOperation: {c.op},
+		contract.HeaderAttempt:   {contract.NewID()},
 	}
 	if c.KeyID != "" {
 		h.Set(contract.HeaderKeyID, c.KeyID)

@@ -43,9 +43,9 @@ func (g *Group) Run(ctx context.Context) error {
 // Do sends a request to the first gateway that works. When the way there breaks
 // before any byte of the answer, because a leg or the gateway is lost, the same
 // request is sent once more: to another gateway where one is up, else on the leg
-// that is best then, unless it is to be sent once. A gateway bills what it answers:
-// one that dies before the head of its answer bills nothing, one whose answer is
-// lost on the way may have billed it. An answer of any status is never repeated.
+// that is best then, unless it is to be sent once. A gateway bills what it answers,
+// also where the answer is lost on the way: what must be paid once has an attempt
+// id of its own in its header. An answer of any status is never repeated.
 // ErrDown when no gateway can be reached; what is still unknown is waited for.
 func (g *Group) Do(ctx context.Context, r Request) (*Response, error) {
 	var lost *Uplink // on which the request broke

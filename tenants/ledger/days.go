@@ -9,6 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weirhq/weir/tenants"
 )
 
 const day = 24 * time.Hour
@@ -16,15 +18,14 @@ const day = 24 * time.Hour
 // epoch is where PostgreSQL's dates and times begin.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// dayOf returns the partition of a row: the UTC day inside a UUIDv7 attempt
-// id, so that a replay meets its first copy even if its times have changed,
-// else the day on which it started. An id that is far from the start is no
-// time at all.
+// dayOf returns the partition of a row: the UTC day inside its attempt id, so
+// that a replay, or another gateway's answer, meets the first copy even if its
+// times differ; else the day on which it started. An id that is far from the
+// start is no time at all.
 func dayOf(attempt uuid.UUID, started time.Time) time.Time {
 	t := started.UTC()
-	if attempt.Version() == 7 {
-		sec, nsec := attempt.Time().UnixTime()
-		if minted := time.Unix(sec, nsec).UTC(); minted.Sub(t).Abs() <= day {
+	if ms, ok := tenants.Minted(attempt); ok {
+		if minted := time.UnixMilli(ms).UTC(); minted.Sub(t).Abs() <= day {
 			t = minted
 		}
 	}

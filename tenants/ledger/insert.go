@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -28,10 +29,13 @@ func NewStore(pool *pgxpool.Pool) *Store {
 	return &Store{pool: pool, days: make(map[int64]bool)}
 }
 
-// Result counts what became of rows that were written.
+// Result tells what became of rows that were written.
 type Result struct {
 	Inserted   int
 	Duplicates int // in the ledger already, with the same tenant and device
+	// Twice are the duplicates that are no replay: another answer to the same
+	// attempt stands in the ledger, and nobody pays for this one.
+	Twice []tenants.UsageRecord
 }
 
 // Sink writes a batch of rows, all or none. Store is one.
@@ -51,28 +55,47 @@ var ErrBadRow = errors.New("row cannot be written to the ledger")
 // refuses the whole batch when one is there already; only then is it asked
 // which, and the others are copied.
 func (s *Store) Insert(ctx context.Context, rows []tenants.UsageRecord) (Result, error) {
+	var res Result
 	lines, err := linesOf(rows)
+	if err == nil {
+		lines = res.once(lines)
+	}
 	for err == nil && len(lines) > 0 {
 		if err = s.insertNew(ctx, lines); err == nil {
 			break
 		}
-		lines, err = s.rest(ctx, lines, err)
+		lines, err = s.rest(ctx, lines, err, &res)
 	}
 	if err != nil {
 		s.forgetDays(err)
 		return Result{}, fmt.Errorf("write ledger: %w", classify(err))
 	}
-	return Result{Inserted: len(lines), Duplicates: len(rows) - len(lines)}, nil
+	res.Inserted, res.Duplicates = len(lines), len(rows)-len(lines)
+	return res, nil
+}
+
+// once returns the lines with each key once: of those with the same key the
+// first stands.
+func (r *Result) once(lines []line) []line {
+	return slices.CompactFunc(lines, func(a, b line) bool {
+		if a.compare(&b) != 0 {
+			return false
+		}
+		if !a.replays(&b) {
+			r.Twice = append(r.Twice, *b.row)
+		}
+		return true
+	})
 }
 
 // rest returns the lines to try again after they were refused together: those
 // that the ledger does not hold. Where that is no reason, it returns the
 // refusal.
-func (s *Store) rest(ctx context.Context, lines []line, refusal error) ([]line, error) {
+func (s *Store) rest(ctx context.Context, lines []line, refusal error, res *Result) ([]line, error) {
 	if code(refusal) != "23505" {
 		return nil, refusal
 	}
-	missing, err := s.missing(ctx, lines)
+	missing, err := s.missing(ctx, lines, res)
 	if err == nil && len(missing) == len(lines) {
 		err = refusal
 	}
@@ -119,16 +142,22 @@ func count(ctx context.Context, tx pgx.Tx, s sums, epochs []string) error {
 	return Recount(ctx, tx, epochs, false)
 }
 
-// missing returns the lines that the ledger does not hold.
-func (s *Store) missing(ctx context.Context, lines []line) ([]line, error) {
+// missing returns the lines that the ledger does not hold. Of the others, res
+// gets those that are no replays.
+func (s *Store) missing(ctx context.Context, lines []line, res *Result) ([]line, error) {
 	out := make([]line, 0, len(lines))
 	rows, err := s.pool.Query(ctx, missingSQL, keysOf(lines)...)
 	if err != nil {
 		return nil, err
 	}
 	var at int64
-	_, err = pgx.ForEachRow(rows, []any{&at}, func() error {
-		out = append(out, lines[at-1])
+	var twice bool
+	_, err = pgx.ForEachRow(rows, []any{&at, &twice}, func() error {
+		if l := lines[at-1]; twice {
+			res.Twice = append(res.Twice, *l.row)
+		} else {
+			out = append(out, l)
+		}
 		return nil
 	})
 	return out, err

@@ -70,14 +70,14 @@ func TestRowsComeBackAsTheyWent(t *testing.T) {
 	s := newStore(t, testpg.Start(t))
 	cloud, edge := row(time.Now()), row(time.Now().Add(-80*24*time.Hour))
 	edge.DeviceID, edge.Tier, edge.KeyID, edge.Outcome = device1, tenants.Edge, "", tenants.OutcomeEscalated
-	if res := insert(t, s, cloud, edge); res != (Result{Inserted: 2}) {
+	if res := insert(t, s, cloud, edge); res.Inserted != 2 || res.Duplicates != 0 {
 		t.Fatalf("got %+v", res)
 	}
 	got := usage(t, s, report.Selection{TenantID: tenantA})
 	if len(got) != 2 || got[0] != cloud || got[1] != edge {
 		t.Errorf("got %+v", got)
 	}
-	if res := insert(t, s); res != (Result{}) {
+	if res := insert(t, s); res.Inserted != 0 || res.Duplicates != 0 {
 		t.Errorf("no rows: %+v", res)
 	}
 }
@@ -95,7 +95,7 @@ func TestReplaysChangeNothing(t *testing.T) {
 	otherDevice.DeviceID = ""
 	// The same attempt id of another tenant or device is no duplicate: else
 	// anybody could suppress a row by guessing its id.
-	if res := insert(t, s, same, otherTenant, otherDevice, first); res != (Result{Inserted: 2, Duplicates: 2}) {
+	if res := insert(t, s, same, otherTenant, otherDevice, first); res.Inserted != 2 || res.Duplicates != 2 {
 		t.Fatalf("got %+v", res)
 	}
 	if got := usage(t, s, report.Selection{TenantID: tenantA, DeviceID: device1}); len(got) != 1 || got[0] != first {

@@ -25,10 +25,14 @@ func (l *line) compare(o *line) int {
 		bytes.Compare(l.device[:], o.device[:]), l.day.Compare(o.day))
 }
 
-// linesOf checks rows and puts them in the order of the ledger's key, each key
-// once: of rows with the same key the first stands. The order is the same for
-// all writers, so that those with rows in common wait for one another instead
-// of deadlocking. The error wraps ErrBadRow.
+// replays reports whether a line of the same key tells of the same work.
+func (l *line) replays(o *line) bool {
+	return l.row.NodeEpoch == o.row.NodeEpoch && l.row.StartedAt.UnixMicro() == o.row.StartedAt.UnixMicro()
+}
+
+// linesOf checks rows and puts them in the order of the ledger's key. The order
+// is the same for all writers, so that those with rows in common wait for one
+// another instead of deadlocking. The error wraps ErrBadRow.
 func linesOf(rows []tenants.UsageRecord) ([]line, error) {
 	lines := make([]line, len(rows))
 	for i := range rows {
@@ -37,7 +41,7 @@ func linesOf(rows []tenants.UsageRecord) ([]line, error) {
 		}
 	}
 	slices.SortStableFunc(lines, func(a, b line) int { return a.compare(&b) })
-	return slices.CompactFunc(lines, func(a, b line) bool { return a.compare(&b) == 0 }), nil
+	return lines, nil
 }
 
 func (l *line) read(r *tenants.UsageRecord) (err error) {
@@ -86,13 +90,15 @@ func epochsOf(lines []line) []string {
 	return out
 }
 
-// keysOf returns the columns of the lines' keys, as missingSQL takes them.
+// keysOf returns the columns of the lines' keys, and what tells a replay from
+// another answer, as missingSQL takes them.
 func keysOf(lines []line) []any {
 	attempts, owners, devices := make([][16]byte, len(lines)), make([][16]byte, len(lines)), make([][16]byte, len(lines))
-	days := make([]time.Time, len(lines))
+	days, starts, epochs := make([]time.Time, len(lines)), make([]time.Time, len(lines)), make([]string, len(lines))
 	for i := range lines {
 		l := &lines[i]
 		attempts[i], owners[i], devices[i], days[i] = l.attempt, l.tenant, l.device, l.day
+		starts[i], epochs[i] = l.row.StartedAt, l.row.NodeEpoch
 	}
-	return []any{attempts, owners, devices, days}
+	return []any{attempts, owners, devices, days, starts, epochs}
 }

@@ -11,14 +11,17 @@ import (
 // ledger's sum: "weir" and 2. Writers of rows share it.
 const CloseLock int64 = 0x77656972_00000002
 
-// missingSQL finds which of the keys $1 to $4 the ledger lacks, each by its
-// index: limit keeps the planner from reading whole partitions.
-const missingSQL = `select r.ord from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::date[]) with ordinality as r (attempt_id, tenant_id, device_id, day, ord)
+// missingSQL finds which of the keys $1 to $4 the ledger lacks, and which it
+// holds for other work than that of $5 and $6, each by its index: limit keeps
+// the planner from reading whole partitions.
+const missingSQL = `select r.ord, u.node_epoch is not null
+	from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::date[], $5::timestamptz[], $6::text[])
+		with ordinality as r (attempt_id, tenant_id, device_id, day, started_at, node_epoch, ord)
 	left join lateral (
-		select true as found from weir.usage_ledger u
+		select node_epoch, started_at from weir.usage_ledger u
 		where (u.attempt_id, u.tenant_id, u.device_id, u.day) = (r.attempt_id, r.tenant_id, r.device_id, r.day) limit 1
 	) u on true
-	where u.found is null order by r.ord`
+	where u.node_epoch is null or (u.node_epoch, u.started_at) <> (r.node_epoch, r.started_at) order by r.ord`
 
 // counted is what a ledger row f counts in a budget of the kind b.kind. Only
 // rows of the cloud count: an edge's tokens are its owner's.

@@ -43,7 +43,7 @@ func (a *Account) status(s *state, c clock) Status {
 		st.Reset = time.Duration(end-c.us) * time.Microsecond
 		if w := a.wallet(s, p); w != nil {
 			st.Remaining = max(w.obtainable(), 0)
-			st.Used, st.Reserved = w.used, w.reserved
+			st.Used, st.Reserved = max(w.used-w.credit, 0), w.reserved
 		}
 	}
 	return st

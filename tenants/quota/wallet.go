@@ -14,6 +14,7 @@ type wallet struct {
 	returned int64 // given back of granted
 	used     int64 // settled
 	reserved int64 // by open reservations
+	credit   int64 // of used: does not count after all
 	expires  int64 // of the lease; after it nothing more is admitted
 
 	// As of the last reply of the store:
@@ -35,7 +36,7 @@ type wallet struct {
 type counts struct{ used, reserved, returned int64 }
 
 // available is what may still be reserved.
-func (w *wallet) available() int64 { return w.granted - w.returned - w.used - w.reserved }
+func (w *wallet) available() int64 { return w.granted - w.returned - w.used + w.credit - w.reserved }
 
 // obtainable is what may be reserved if the store is asked: what nobody holds,
 // and what is on its way back to it, could be this gateway's.
@@ -88,7 +89,7 @@ func (w *wallet) reserve(n, now int64) {
 // settle ends a reservation of n that came to actual.
 func (w *wallet) settle(n, actual, now int64) {
 	w.reserved -= n
-	w.used += actual
+	w.used += w.spend(actual)
 	w.lastUse = now
 }
 
@@ -127,15 +128,15 @@ func (w *wallet) refound(closedUsed int64) {
 // the period is over; what it names as returned can no longer be spent. due is
 // false while the store knows all that and the lease need not be renewed.
 func (w *wallet) request(now int64, over bool) (r LeaseRequest, due bool) {
-	if avail := w.available(); avail > 0 && (over || now-w.lastUse >= idleMicros) {
-		w.returned += avail
+	if idle := w.available() - w.credit; idle > 0 && (over || now-w.lastUse >= idleMicros) {
+		w.returned += idle
 	}
 	w.sent = counts{w.used, w.reserved, w.returned}
 	r = LeaseRequest{Generation: w.generation, Used: w.used, Reserved: w.reserved, Returned: w.returned}
 	if !over {
 		r.Ask = w.ask(now)
 	}
-	holds := w.reserved > 0 || w.granted-w.returned > w.used
+	holds := w.reserved > 0 || w.granted-w.returned > w.used || w.credit > 0 && !over
 	renew := holds && now >= w.expires-w.ttl/2
 	return r, r.Ask > 0 || renew || w.sent != w.acked
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirhq/weir/tenants"
 )
@@ -19,6 +20,19 @@ type lost struct {
 	rec tenants.UsageRecord
 }
 
+// attempt is what an admission and its settlement have in common. The id is not:
+// the row of a whole answer has one of its own (tenants.AnswerID), so that a
+// gateway_lost row never stands in the place of another gateway's answer.
+type attempt struct {
+	operation string
+	number    int64
+	started   time.Time
+}
+
+func attemptOf(r *tenants.UsageRecord) attempt {
+	return attempt{r.OperationID, r.Attempt, r.StartedAt}
+}
+
 // recover reads what earlier processes left and starts the first segment of
 // this one. Every step may be repeated after another crash.
 func (s *Spool) recover() error {
@@ -26,7 +40,7 @@ func (s *Spool) recover() error {
 		return err
 	}
 	// An admission comes before its settlement, so one pass in order does.
-	open := map[string]lost{}
+	open := map[attempt]lost{}
 	for _, seg := range s.segs {
 		if err := s.scan(seg, open); err != nil {
 			return err
@@ -106,7 +120,7 @@ func (s *Spool) openSegment(path string) error {
 }
 
 // scan finds a segment's end, its open admissions and its undelivered rows.
-func (s *Spool) scan(seg *segment, open map[string]lost) error {
+func (s *Spool) scan(seg *segment, open map[attempt]lost) error {
 	fs := readFrames(seg.file, seg.seq, headerSize, seg.size)
 	for {
 		f, err := fs.next()
@@ -121,9 +135,9 @@ func (s *Spool) scan(seg *segment, open map[string]lost) error {
 		case err != nil:
 			seg.keep = true
 		case f.kind == kindAdmission && !f.settled:
-			open[rec.AttemptID] = lost{seg, f.off, rec}
+			open[attemptOf(&rec)] = lost{seg, f.off, rec}
 		case f.kind == kindSettlement:
-			delete(open, rec.AttemptID)
+			delete(open, attemptOf(&rec))
 			if f.off >= seg.drained {
 				s.stats.Pending++
 			}
@@ -150,7 +164,7 @@ func (s *Spool) start() error {
 }
 
 // settleLost writes the row of every admission without a settlement.
-func (s *Spool) settleLost(open map[string]lost) error {
+func (s *Spool) settleLost(open map[attempt]lost) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.recovering = true

@@ -183,7 +183,7 @@ func (s *Spool) Settle(t *Ticket, rec *tenants.UsageRecord) error {
 	s.promised -= t.promise
 	*t = Ticket{}
 	if err := seg.markSettled(off); err != nil {
-		// Recovery finds the settlement by its id, or the ledger does.
+		// Recovery finds the settlement by its attempt.
 		s.opts.Log.Warn("spool: an admission was not marked as settled", "segment", seg.path, "error", err)
 	}
 	if seg.finished() {
