@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/weirhq/weir/cascade"
@@ -23,8 +24,11 @@ type exchange struct {
 	gin   *gin.Context
 	began time.Time
 	op    string // operation id, the answer's X-Request-Id
-	label string // the client's own X-Request-Id, for the log
-	proto string
+	// attempt is what a device calls this try of its operation; nil where it does
+	// not.
+	attempt uuid.UUID
+	label   string // the client's own X-Request-Id, for the log
+	proto   string
 
 	who  caller
 	ask  ask

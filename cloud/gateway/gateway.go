@@ -110,6 +110,7 @@ type Gateway struct {
 	models   []string // sorted
 	explain  *explanations
 	replays  replays
+	answers  answers
 	budgets  sync.Map // pool -> *retryBudget
 	meter    *meter
 	inFlight atomic.Int64

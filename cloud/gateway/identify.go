@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/google/uuid"
 
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/openai"
@@ -48,7 +49,7 @@ func (g *Gateway) identify(c *gin.Context) {
 // identifyKey authenticates an application. Headers that only devices may send
 // are refused by name, so that nobody relies on them.
 func (x *exchange) identifyKey(r *http.Request, index *tenants.Index) *openai.Error {
-	for _, name := range []string{contract.HeaderOperation, contract.HeaderKeyID} {
+	for _, name := range []string{contract.HeaderOperation, contract.HeaderAttempt, contract.HeaderKeyID} {
 		if r.Header.Get(name) != "" {
 			return openai.BadRequest(name, openai.CodeInvalidValue, "%s is accepted only from a device with its certificate", name)
 		}
@@ -75,6 +76,13 @@ func (x *exchange) identifyDevice(r *http.Request, index *tenants.Index, peer pk
 		}
 		x.op = id
 		x.gin.Writer.Header().Set(contract.HeaderRequestID, id)
+	}
+	if attempt := r.Header.Get(contract.HeaderAttempt); attempt != "" {
+		id, err := contract.ParseID(attempt)
+		if err != nil {
+			return openai.BadRequest(contract.HeaderAttempt, openai.CodeInvalidValue, "%s must be a UUIDv7", contract.HeaderAttempt)
+		}
+		x.attempt = uuid.MustParse(id)
 	}
 	x.who.Device = peer.Name
 	keyID := r.Header.Get(contract.HeaderKeyID)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/google/uuid"
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/internal/contract"
@@ -23,7 +24,7 @@ type ask struct {
 	slo         *tenants.Class
 	promptBytes int
 	deadline    time.Time         // zero: none
-	hash        [sha256.Size]byte // of the request, where it has an Idempotency-Key
+	hash        [sha256.Size]byte // of the request, where it has an Idempotency-Key or a device's attempt
 }
 
 // parse reads and checks the request before anything is spent on it.
@@ -62,7 +63,7 @@ func (x *exchange) read(k kind) error {
 	if x.ask.opts, err = contract.ParseOptions(x.gin.Request.Header, body["weir"]); err != nil {
 		return err
 	}
-	if x.ask.opts.IdempotencyKey != "" {
+	if x.ask.opts.IdempotencyKey != "" || x.attempt != uuid.Nil {
 		x.ask.hash = sha256.Sum256(append(body.JSON(), byte(k)))
 	}
 	delete(body, "weir")

@@ -184,6 +184,9 @@ func (a *attempt) settle(outcome tenants.Outcome, failure *openai.Error) {
 	a.addUp(r)
 	a.story.endAttempt(&r)
 	a.g.meter.attempt(outcome)
+	if outcome == tenants.OutcomeOK {
+		r.AttemptID = a.answerID(a.id)
+	}
 	if err := a.entry.Settle(&r); err != nil {
 		a.g.opts.Log.Error("ledger row not written down", "operation", a.op, "attempt", a.id, "error", err)
 	}
