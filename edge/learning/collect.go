@@ -48,6 +48,8 @@ var (
 	descQuality   = desc("cloud_quality", "Learned probability that the cloud is right.", "class")
 	descHelps     = desc("escalation_helps", "Share of answers on which escalation would help.", "class")
 	descGrade     = desc("signal_grade", "1 for the grade of the class's signal: usable, weak, unusable or unknown.", "class", "grade")
+	descVerifier  = desc("verifier_grade", "1 for the grade of the local model's votes on its own answers: usable, weak, unusable or unknown.", "class", "grade")
+	descVoted     = desc("verifier_labels", "Effective labels with votes.", "class")
 	descLabels    = desc("labels_total", "Labels learned from, by where they came from; lost: the log had no room, skipped: kept answers had no chance of one.", "source")
 	descShadows   = desc("shadow_calls_total", "Kept answers by what became of their shadow label; excluded: the limits or the share forbade it.", "outcome")
 	descSpent     = desc("shadow_spent_nanousd", "Spent today (UTC) on shadow labels.")
@@ -55,7 +57,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (l *Learner) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descError, descEffective, descShare, descAlarms, descAlarmed, descQuality, descHelps, descGrade, descLabels, descShadows, descSpent} {
+	for _, d := range []*prometheus.Desc{descError, descEffective, descShare, descAlarms, descAlarmed, descQuality, descHelps, descGrade, descVerifier, descVoted, descLabels, descShadows, descSpent} {
 		out <- d
 	}
 }
@@ -95,5 +97,9 @@ func collectCell(out chan<- prometheus.Metric, cell string, v *learn.View) {
 	gauge(descQuality, v.CloudQuality)
 	gauge(descHelps, v.Helps)
 	gauge(descGrade, 1, string(v.Grade))
+	if v.Verifier != nil {
+		gauge(descVerifier, 1, string(v.VerifierGrade))
+		gauge(descVoted, v.Verifier.Labels())
+	}
 	out <- prometheus.MustNewConstMetric(descAlarms, prometheus.CounterValue, float64(v.Alarms), cell)
 }

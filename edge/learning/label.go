@@ -20,7 +20,9 @@ func (l *Learner) Escalated(p Pair, cloud Answer, bound int64) {
 		return
 	}
 	p.Propensity = learn.Propensity(true, 0)
-	l.label(p, cloud, false)
+	if p.Poll == nil || !l.polls.take(escalated{p, cloud}) {
+		l.label(p, cloud, false)
+	}
 }
 
 // label compares both answers and logs what comes of it; the log's goroutine
@@ -28,7 +30,7 @@ func (l *Learner) Escalated(p Pair, cloud Answer, bound int64) {
 func (l *Learner) label(p Pair, cloud Answer, shadow bool) {
 	r := journal.Record{
 		UnixNS: l.opt.Now().UnixNano(), Kind: journal.KindLabel, Request: p.Operation, Cell: p.Cell, Key: p.Key, Model: p.Model,
-		Features: p.Features, Propensity: p.Propensity, Shadow: shadow, CloudMS: float64(cloud.Took.Microseconds()) / 1e3,
+		Features: p.Features, Votes: p.Votes, Propensity: p.Propensity, Shadow: shadow, CloudMS: float64(cloud.Took.Microseconds()) / 1e3,
 	}
 	if shadow {
 		r.CostNano = cloud.CostNano // an escalation's is in its decision

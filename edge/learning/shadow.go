@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/cascade/control"
 	"github.com/weirhq/weir/cascade/journal"
+	"github.com/weirhq/weir/cascade/verifier"
 )
 
 // Limits bound what is asked of the cloud for labels alone.
@@ -24,6 +25,8 @@ type Pair struct {
 	Features             []float64 // of its signals
 	Answer               string
 	Propensity           float64 // with which its label is seen
+	Votes                *verifier.Votes
+	Poll                 Poll // asks for Votes before the label; nil where none are wanted
 }
 
 // Answer is what the cloud said and what it took.
@@ -203,8 +206,11 @@ func (l *Learner) Shadow(p Pair, bound int64, ask Ask) {
 }
 
 // Run makes the calls, one at a time and only while nothing else is on its way
-// to the cloud, until ctx ends.
+// to the cloud, and asks for votes on escalated answers, until ctx ends.
 func (l *Learner) Run(ctx context.Context) error {
+	var voting sync.WaitGroup
+	voting.Go(func() { l.runPolls(ctx) })
+	defer voting.Wait()
 	for {
 		select {
 		case <-ctx.Done():
@@ -234,6 +240,7 @@ func (l *Learner) run(ctx context.Context, s shadow) string {
 		}
 		return "failed"
 	}
+	s.pair.hear(ctx)
 	l.label(s.pair, got, true)
 	return "labelled"
 }

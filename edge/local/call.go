@@ -50,6 +50,7 @@ type call struct {
 	draft      *upstream.Draft // the local answer, as far as it counts
 	partial    *upstream.Draft // of a local generation that failed
 	verdict    cascade.Verdict
+	vote       verified // of the local model on its answer
 	judged     bool
 	propensity *float64  // of a label for the judged answer; nil before it is drawn
 	shadowed   bool      // it was drawn

@@ -65,21 +65,25 @@ func (s *Server) cloudModel(c *call) string {
 	return c.req.Model
 }
 
-// edgeCost prices the tokens of the local answer, if there was one.
+// edgeCost prices the tokens of the local answer, if there was one, and of the
+// votes on it.
 func (s *Server) edgeCost(c *call) contract.USD {
 	if c.view == nil || c.draft == nil {
 		return 0
 	}
-	u := c.draft.Usage
 	p, ok := c.view.Prices.At(tenants.Edge, s.opt.Model, s.opt.Now())
 	if !ok {
 		return 0
 	}
-	cost, err := price.Cost(p, price.Tokens{Input: int64(u.PromptTokens), Cached: int64(cached(u)), Output: int64(u.CompletionTokens)})
-	if err != nil {
-		return 0 // the cloud prices the row again and reports the fault
+	sum := int64(0)
+	for _, u := range [...]openai.Usage{c.draft.Usage, c.vote.used} {
+		cost, err := price.Cost(p, price.Tokens{Input: int64(u.PromptTokens), Cached: int64(cached(u)), Output: int64(u.CompletionTokens)})
+		if err != nil {
+			return 0 // the cloud prices the row again and reports the fault
+		}
+		sum += cost
 	}
-	return contract.USD(cost)
+	return contract.USD(sum)
 }
 
 func cached(u openai.Usage) int {

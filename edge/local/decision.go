@@ -88,6 +88,7 @@ func (c *call) record(s *Server, spent int64) journal.Record {
 		r.Gain, r.Theta = c.verdict.Gain, c.verdict.Theta
 	}
 	r.Features = c.features(s)
+	r.Votes, r.Before = c.vote.Votes, c.vote.Before
 	return r
 }
 

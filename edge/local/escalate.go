@@ -108,6 +108,7 @@ func (s *Server) startAsking(ctx context.Context, c *call, kind stream.Ask, why 
 		c.continueAfter(body, shown)
 	}
 	req, streamed := c.escalationRequest(ctx, body), c.req.Stream
+	req.Once = c.edgeRuns+c.cloudSends+2 > maxAttempts
 	c.cloudSends++
 	go func() {
 		defer close(a.came)
@@ -133,7 +134,7 @@ var errCut = errors.New("the connection to the cloud broke")
 // the attempt's id tells the ledger, and only one of the two is paid for.
 func (s *Server) fetch(ctx context.Context, a *asking, r *cloudReply, req uplink.Request, streamed bool) error {
 	err := s.send(ctx, a, r, req, streamed)
-	if errors.Is(err, errCut) && a.sends == 1 && ctx.Err() == nil {
+	if errors.Is(err, errCut) && a.sends == 1 && !req.Once && ctx.Err() == nil {
 		_ = r.Body.Close()
 		req.Once = true
 		err = s.send(ctx, a, r, req, streamed)

@@ -67,6 +67,9 @@ type scores struct {
 	// Shadow says that it does; absent before that is drawn.
 	Propensity *float64 `json:"propensity,omitempty"`
 	Shadow     bool     `json:"shadow,omitempty"`
+	// Verify is what the local model's votes did; absent where the settings ask for
+	// none.
+	Verify *verified `json:"verify,omitempty"`
 }
 
 // candidate is a tier that might have answered.
@@ -135,6 +138,10 @@ func (c *call) scores() *scores {
 	sc.Signals = &signalsView{g.Usable, g.Tokens, g.SumLogProb, g.MinLogProb, g.MeanLogProb,
 		g.Spans[cascade.SpanThink], g.Spans[cascade.SpanStructure], g.Spans[cascade.SpanProse]}
 	sc.Propensity, sc.Shadow = c.propensity, c.shadowed
+	if c.vote.Outcome != "" {
+		v := c.vote
+		sc.Verify = &v
+	}
 	return sc
 }
 
@@ -163,6 +170,9 @@ func explainedRecord(r *journal.Record) *explained {
 	}
 	if r.Judged {
 		e.Scores = &scores{Policy: r.Policy, Gain: r.Gain, Theta: r.Theta, Propensity: &r.Propensity, Shadow: r.Shadow}
+	}
+	if r.Judged && r.Votes != nil {
+		e.Scores.Verify = &verified{Votes: r.Votes, Before: r.Before}
 	}
 	if r.Judged && r.Conf != nil {
 		e.Scores.Confidence, e.Scores.Known = *r.Conf, true

@@ -171,7 +171,12 @@ func (f *flight) land(err error) error {
 	c := f.c
 	switch {
 	case err == nil:
-		return f.act(f.judged())
+		out := f.judged()
+		if gone := f.s.gone(f.ctx); gone != nil && c.vote.asked { // while votes were waited for
+			f.record(tenants.OutcomeClientCancelled, "")
+			return gone
+		}
+		return f.act(out)
 	case errors.Is(err, errOvertaken):
 		return nil
 	}
@@ -196,7 +201,7 @@ func (f *flight) land(err error) error {
 // or has asked the cloud, that is the one that counts.
 func (f *flight) judged() stream.Output {
 	c := f.c
-	v := c.judgeWhole(f.s)
+	v := f.verify(c.judgeWhole(f.s))
 	f.broken = c.check.form && v.Reason == cascade.ReasonValidatorFailed
 	out := f.m.EdgeEnd(v)
 	if f.broken {
@@ -271,7 +276,7 @@ func (f *flight) finish() error {
 		return f.s.cloudFailure(f.ctx, c, f.out, f.cause, f.cloud)
 	}
 	f.seal()
-	c.result.EdgeTokens = c.draft.Usage.CompletionTokens
+	c.result.EdgeTokens = c.edgeTokens()
 	if f.out.stream {
 		return f.frames.end(c.draft.Finish, &c.draft.Usage, f.s.final(c))
 	}

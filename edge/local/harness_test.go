@@ -44,6 +44,7 @@ type node struct {
 	log    *safeBuffer
 	roster *roster.Roster
 	health func() (supervise.Health, bool)
+	tel    *telemetry.Telemetry
 	onLine func(line string) // told of each line of a stream as it comes
 }
 
@@ -110,6 +111,7 @@ func startNode(t testing.TB, change func(*local.Options)) *node {
 	sup := supervise.New(supervise.Options{URL: n.worker.URL, Log: log, PollReady: 20 * time.Millisecond, PollStart: 10 * time.Millisecond})
 	n.health = sup.Health
 	tel := newTelemetry(t)
+	n.tel = tel
 	client := &http.Transport{}
 	opt := local.Options{
 		Model: "hub-edge", CloudModels: []string{"hub-cloud"}, TenantID: cloudtest.Tenant, DeviceID: cloudtest.Device,

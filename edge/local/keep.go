@@ -18,7 +18,7 @@ func (s *Server) seal(c *call, out *output, early bool, more http.Header) {
 	c.result.Policy = c.policy.Name
 	c.result.EdgeTokens = 0
 	if c.draft != nil {
-		c.result.EdgeTokens = c.draft.Usage.CompletionTokens
+		c.result.EdgeTokens = c.edgeTokens()
 	}
 	t := &contract.Timing{}
 	if c.edgeRuns > 0 {

@@ -103,6 +103,7 @@ func (s *Server) lesson(c *call, r *journal.Record) (teach func()) {
 		return func() {}
 	}
 	p := learning.Pair{Operation: c.op, Cell: r.Cell, Key: c.KeyID, Model: r.Model, Features: r.Features, Answer: cascade.AnswerText(c.draft.Text)}
+	p.Votes, p.Poll = c.vote.Votes, s.pollFor(c)
 	if c.result.Tier == cascade.TierCloud {
 		if !c.heardAll || len(c.heard) == 0 || len(c.heard) >= contract.MaxDraftBytes {
 			return func() {} // an answer that was cut says nothing about a whole one
@@ -154,7 +155,7 @@ func (s *Server) shadow(c *call) learning.Ask {
 	if c.KeyID != "" {
 		h.Set(contract.HeaderKeyID, c.KeyID)
 	}
-	req := uplink.Request{Method: http.MethodPost, Path: c.kind.Path(), Header: h, Body: body.JSON()}
+	req := uplink.Request{Method: http.MethodPost, Path: c.kind.Path(), Header: h, Body: body.JSON(), Once: c.settings().Verify != nil}
 	rules, bound := c.rules, c.node.CloudCost
 	return func(ctx context.Context) (a learning.Answer, err error) {
 		if !rules.Reserve(bound, s.opt.Now()) {

@@ -17,6 +17,7 @@ type metrics struct {
 	dropped    prometheus.Counter
 	handovers  *prometheus.CounterVec
 	shadowed   prometheus.Counter
+	verified   *prometheus.CounterVec
 	recent     share
 }
 
@@ -41,6 +42,9 @@ func newMetrics(reg prometheus.Registerer, cloud Cloud, rules prometheus.Collect
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_edge_decisions_dropped_total", Help: "Decisions that the log had no room for.",
 		}),
+		verified: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_edge_verify_total", Help: "Judged answers of classes that verify, by what the local model's votes did to the verdict (same, to_cloud, to_edge), or why there were none.",
+		}, []string{"outcome"}),
 		shadowed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_edge_shadow_refusals_total", Help: "Refusals of local answers that limits in shadow have not made.",
 		}),
@@ -52,7 +56,7 @@ func newMetrics(reg prometheus.Registerer, cloud Cloud, rules prometheus.Collect
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return read(cloud.Stats()) })
 	}
 	all := []prometheus.Collector{
-		m.requests, m.refused, m.confidence, m.decisions, m.dropped, m.handovers, m.shadowed, recent, rules,
+		m.requests, m.refused, m.confidence, m.decisions, m.dropped, m.handovers, m.shadowed, m.verified, recent, rules,
 		stat("weir_edge_uplink_up", "1 while the cloud can be reached.", func(s uplink.Stats) float64 { return one(s.State == uplink.Up) }),
 		stat("weir_edge_uplink_quic", "1 while the link runs over QUIC.", func(s uplink.Stats) float64 { return one(s.Via == uplink.ViaQUIC) }),
 		stat("weir_edge_uplink_rtt_seconds", "Smoothed round trip to the cloud.", func(s uplink.Stats) float64 { return s.RTT.Seconds() }),

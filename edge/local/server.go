@@ -16,6 +16,7 @@ import (
 	"github.com/weirhq/weir/edge/supervise"
 	"github.com/weirhq/weir/edge/uplink"
 	"github.com/weirhq/weir/edge/upstream"
+	"github.com/weirhq/weir/internal/ballot"
 	"github.com/weirhq/weir/internal/telemetry"
 	"github.com/weirhq/weir/tenants"
 )
@@ -29,6 +30,8 @@ type Cloud interface {
 // Generator answers with the local model.
 type Generator interface {
 	Generate(context.Context, upstream.Ask, upstream.Watch) (*upstream.Draft, error)
+	// Whole gives an answer that comes at once.
+	Whole(context.Context, upstream.Ask) ([]byte, error)
 }
 
 // WorkerState is what is known of the local model's server.
@@ -92,6 +95,8 @@ type Server struct {
 	replays replays
 
 	generation *latency // of whole local answers
+	voting     *latency // of votes on them
+	ways       ballot.Ways
 	sessions   sessions
 	limits     limits
 
@@ -150,7 +155,7 @@ func New(opt Options) (*Server, error) {
 	return &Server{
 		opt: opt, tracer: opt.Telemetry.Tracer, metrics: m,
 		gate: make(chan struct{}, opt.MaxInflight), local: make(chan struct{}, 4*opt.MaxLocal),
-		latency: newLatency(), generation: newLatency(), ring: newRing(ringSize), rules: opt.Rules,
+		latency: newLatency(), generation: newLatency(), voting: newLatency(), ring: newRing(ringSize), rules: opt.Rules,
 	}, nil
 }
 

@@ -133,17 +133,20 @@ func (s *Server) row(c *call, d *upstream.Draft, start time.Time, outcome tenant
 	if d.Counted {
 		source = tenants.UsageCounted
 	}
-	rec := tenants.UsageRecord{
-		AttemptID: contract.NewID(), OperationID: c.op, TenantID: s.opt.TenantID, KeyID: c.KeyID, DeviceID: s.opt.DeviceID,
-		Tier: tenants.Edge, Model: s.opt.Model, Class: c.class, Outcome: outcome, UsageSource: source,
-		InputTokens: int64(d.Usage.PromptTokens), CachedTokens: int64(cached(d.Usage)), OutputTokens: int64(d.Usage.CompletionTokens),
-		StartedAt: start.UTC(), TTFTMicros: d.TTFT.Microseconds(), TotalMicros: max(d.Total, d.TTFT).Microseconds(),
-		Reason: string(reason),
-	}
+	rec := s.usage(c)
+	rec.AttemptID, rec.Outcome, rec.UsageSource, rec.Reason = contract.NewID(), outcome, source, string(reason)
+	rec.InputTokens, rec.CachedTokens, rec.OutputTokens = int64(d.Usage.PromptTokens), int64(cached(d.Usage)), int64(d.Usage.CompletionTokens)
+	rec.StartedAt, rec.TTFTMicros, rec.TotalMicros = start.UTC(), d.TTFT.Microseconds(), max(d.Total, d.TTFT).Microseconds()
 	if outcome != tenants.OutcomeOK && outcome != tenants.OutcomeEscalated {
 		rec.ErrorCode = string(outcome)
 	}
 	s.opt.Recorder.Record(rec)
+}
+
+// usage is what the rows of all local attempts of a request have in common.
+func (s *Server) usage(c *call) tenants.UsageRecord {
+	return tenants.UsageRecord{OperationID: c.op, TenantID: s.opt.TenantID, KeyID: c.KeyID, DeviceID: s.opt.DeviceID,
+		Tier: tenants.Edge, Model: s.opt.Model, Class: c.class}
 }
 
 // serveModels lists the models that the caller may ask for.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -35,6 +36,44 @@ type Reply struct {
 	Before  func()        // called before the first byte
 	// NoFormat refuses requests for a form of answer.
 	NoFormat bool
+	Vote     Vote // what is said to requests that do not stream: whether an answer is right
+}
+
+// Vote is how the worker answers a question about its own answer.
+type Vote struct {
+	Yes     float64       // probability of YES
+	Sampled string        // other than "": a letter for each sample, y or n; no probabilities are told
+	Gate    chan struct{} // when set, waits for it
+	Before  func()        // called before it is said
+	Status  int           // other than 0: an error answer
+	Param   string        // its member
+	Says    string        // other than "": the whole body
+}
+
+func (v *Vote) answer(rw http.ResponseWriter, body map[string]json.RawMessage) {
+	const used = `"usage":{"prompt_tokens":11,"completion_tokens":1,"total_tokens":12}}`
+	_, samples := body["n"]
+	if v.Before != nil {
+		v.Before()
+	}
+	switch {
+	case v.Status != 0:
+		(&openai.Error{Status: v.Status, Type: openai.TypeInvalidRequest, Code: "no", Param: v.Param, Message: "the worker says no"}).Write(rw, nil)
+	case v.Says != "":
+		_, _ = io.WriteString(rw, v.Says)
+	case v.Sampled != "" && samples:
+		choices := []string{}
+		for i, c := range v.Sampled {
+			choices = append(choices, fmt.Sprintf(`{"index":%d,"message":{"content":%q},"text":%q}`, i, string(c), string(c)))
+		}
+		fmt.Fprintf(rw, `{"choices":[%s],`+used, strings.Join(choices, ","))
+	case v.Sampled != "":
+		fmt.Fprint(rw, `{"choices":[{"index":0,"message":{"content":"YES"},"logprobs":null}],`+used)
+	default:
+		yes, no := math.Log(max(1e-9, v.Yes)), math.Log(max(1e-9, 1-v.Yes))
+		fmt.Fprintf(rw, `{"choices":[{"index":0,"message":{"content":"YES"},"logprobs":{"content":[{"token":"YES","logprob":%g,"top_logprobs":[{"token":"YES","logprob":%g},{"token":"NO","logprob":%g}]}],"top_logprobs":[{"YES":%g,"NO":%g}]}}],`+used,
+			yes, yes, no, yes, no)
+	}
 }
 
 // Worker is a running test worker.
@@ -80,6 +119,17 @@ func (w *Worker) Seen() []map[string]json.RawMessage {
 	return append([]map[string]json.RawMessage(nil), w.seen...)
 }
 
+// Votes is how many of the requests asked about an answer.
+func (w *Worker) Votes() int {
+	n := 0
+	for _, body := range w.Seen() {
+		if string(body["stream"]) != "true" {
+			n++
+		}
+	}
+	return n
+}
+
 // Headers returns the headers of the model requests so far.
 func (w *Worker) Headers() []http.Header {
 	w.mu.Lock()
@@ -114,6 +164,12 @@ func (w *Worker) serveModel(rw http.ResponseWriter, r *http.Request) {
 	w.seen, w.head = append(w.seen, body), append(w.head, r.Header.Clone())
 	reply := w.reply
 	w.mu.Unlock()
+	if string(body["stream"]) != "true" {
+		if v := reply.Vote; (&Reply{Gate: v.Gate}).wait(r) {
+			v.answer(rw, body)
+		}
+		return
+	}
 	if reply.Before != nil {
 		reply.Before()
 	}
