@@ -335,3 +335,22 @@ func TestDraftIsReserved(t *testing.T) {
 		t.Errorf("likely %+v, without a draft %+v", both.request.Likely, alone.request.Likely)
 	}
 }
+
+// TestGiveBack: an answer that another gateway has been paid for leaves the
+// budgets of this one.
+func TestGiveBack(t *testing.T) {
+	r := newRig(t, limitOn(tenants.LimitTotal, tenants.PerDay, 1000))
+	w := r.work("a", "")
+	left := func() int64 { return r.Limits(w.Identity, "m", "")[0].Remaining }
+	row := used(10, 5)
+	row.TenantID, row.KeyID, row.DeviceID, row.Tier, row.Model, row.StartedAt = "a", "keya", "d", tenants.Cloud, "m", time.Now()
+	r.admit(t, w).Settle(row)
+	if n := left(); n != 985 {
+		t.Fatalf("%d are left", n)
+	}
+	r.GiveBack(row)
+	r.GiveBack(tenants.UsageRecord{TenantID: "nobody"})
+	if n := left(); n != 1000 {
+		t.Errorf("%d are left after it was given back", n)
+	}
+}

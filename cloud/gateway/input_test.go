@@ -123,6 +123,7 @@ func TestBadHeaders(t *testing.T) {
 		{contract.HeaderSession, strings.Repeat("s", 200), 400, ""},
 		{contract.HeaderIdempotency, strings.Repeat("s", 200), 400, ""},
 		{contract.HeaderOperation, contract.NewID(), 400, ""},
+		{contract.HeaderAttempt, contract.NewID(), 400, ""},
 		{contract.HeaderKeyID, "abcd", 400, ""},
 		{"Content-Type", "text/plain", 415, ""},
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -77,15 +76,16 @@ func (s *Store) Insert(ctx context.Context, rows []tenants.UsageRecord) (Result,
 // once returns the lines with each key once: of those with the same key the
 // first stands.
 func (r *Result) once(lines []line) []line {
-	return slices.CompactFunc(lines, func(a, b line) bool {
-		if a.compare(&b) != 0 {
-			return false
+	out := lines[:0]
+	for _, l := range lines {
+		switch last := len(out) - 1; {
+		case last < 0 || out[last].compare(&l) != 0:
+			out = append(out, l)
+		case !out[last].replays(&l):
+			r.Twice = append(r.Twice, *l.row)
 		}
-		if !a.replays(&b) {
-			r.Twice = append(r.Twice, *b.row)
-		}
-		return true
-	})
+	}
+	return out
 }
 
 // rest returns the lines to try again after they were refused together: those
