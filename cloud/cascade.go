@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/bundled"
 	"github.com/weirhq/weir/cascade/policy"
@@ -14,27 +16,91 @@ import (
 	"github.com/weirhq/weir/cloud/gateway"
 )
 
-// validate refuses entries that are neither a pool nor a cascade.
+// Pools are those of one place of a cascade: one, or in the last place equals.
+type Pools []string
+
+// UnmarshalYAML reads a name, or {any: [name, name]}.
+func (p *Pools) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode {
+		*p = Pools{n.Value}
+		return nil
+	}
+	var equals struct {
+		Any []string `yaml:"any"`
+	}
+	if n.Kind != yaml.MappingNode || len(n.Content) != 2 || n.Content[0].Value != "any" {
+		return fmt.Errorf("line %d: want the name of a pool, or {any: [name, name]}", n.Line)
+	}
+	if err := n.Decode(&equals); err != nil {
+		return err
+	}
+	if *p = equals.Any; len(*p) < 2 {
+		return fmt.Errorf("line %d: any needs two or more pools to choose among", n.Line)
+	}
+	return nil
+}
+
+// MarshalYAML writes what UnmarshalYAML reads.
+func (p Pools) MarshalYAML() (any, error) {
+	if len(p) == 1 {
+		return p[0], nil
+	}
+	return map[string][]string{"any": p}, nil
+}
+
+// places are the pools of a cascade, or of equals alone, in the order in which they
+// are asked; none for a plain pool.
+func (m Model) places() []Pools {
+	if len(m.Any) > 0 {
+		return []Pools{m.Any}
+	}
+	return m.Cascade
+}
+
+// judged are the pools whose answers a cascade judges.
+func (m Model) judged() (names []string) {
+	for _, p := range m.places()[:max(0, len(m.places())-1)] {
+		names = append(names, p...)
+	}
+	return names
+}
+
+// equals are the pools of which one answers in the end.
+func (m Model) equals() []string {
+	if all := m.places(); len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return []string{m.Pool}
+}
+
+// pools are those that the entry names.
+func (m Model) pools() []string { return slices.Concat(m.judged(), m.equals()) }
+
+// validate refuses entries that are neither a pool, nor equals, nor a cascade.
 func (m Model) validate() error {
 	switch {
 	case m.Context < 0:
 		return errors.New("context must not be negative: leave it out where it is not known")
-	case len(m.Cascade) == 0 && (m.Policy != nil || m.Calibration != "" || m.Calibrations != nil || m.Quality != nil):
+	case len(m.places()) == 0 && (m.Policy != nil || m.Calibration != "" || m.Calibrations != nil || m.Quality != nil):
 		return errors.New("policy, calibrations and quality belong to a cascade: name its pools")
-	case len(m.Cascade) == 0:
+	case len(m.places()) == 0:
 		return nil
-	case m.Pool != "":
-		return errors.New("pool and cascade both say who answers: keep one")
-	case m.Calibration != "" && m.Calibrations[m.Cascade[0]] != "":
-		return fmt.Errorf("calibration and calibrations.%s are the same: keep one", m.Cascade[0])
+	case m.Pool != "" || len(m.Any) > 0 && len(m.Cascade) > 0:
+		return errors.New("pool, any and cascade all say who answers: keep one")
+	case len(m.Any) == 1:
+		return errors.New("any needs two or more pools to choose among: name one as pool")
+	case len(m.judged()) == 0 && (m.Calibration != "" || m.Calibrations != nil || m.Quality != nil):
+		return errors.New("calibrations and quality are of pools whose answers are judged: there is none")
+	case m.Calibration != "" && m.Calibrations[m.pools()[0]] != "":
+		return fmt.Errorf("calibration and calibrations.%s are the same: keep one", m.pools()[0])
 	}
 	for name := range m.Calibrations {
-		if !slices.Contains(m.Cascade[:len(m.Cascade)-1], name) {
+		if !slices.Contains(m.judged(), name) {
 			return fmt.Errorf("calibrations.%s: the cascade judges no answers of such a pool", name)
 		}
 	}
 	for name := range m.Quality {
-		if !slices.Contains(m.Cascade, name) {
+		if !slices.Contains(m.pools(), name) {
 			return fmt.Errorf("quality.%s: the cascade has no such pool", name)
 		}
 	}
@@ -42,36 +108,25 @@ func (m Model) validate() error {
 	return err
 }
 
-// pools are those that the entry names.
-func (m Model) pools() []string {
-	if len(m.Cascade) > 0 {
-		return m.Cascade
-	}
-	return []string{m.Pool}
-}
-
-// large is the pool that answers in the end.
-func (m Model) large() string {
-	pools := m.pools()
-	return pools[len(pools)-1]
-}
-
 // entry makes the entry's cascade, nil where it is none.
 func (m Model) entry() (*cascading.Entry, error) {
-	if len(m.Cascade) == 0 {
+	if len(m.places()) == 0 {
 		return nil, nil
 	}
-	if err := cascading.CheckCount(len(m.Cascade)); err != nil {
+	if len(m.judged()) > len(m.places())-1 {
+		return nil, errors.New("any stands in the last place only: the answers of the others are judged by one model's calibration")
+	}
+	if err := cascading.CheckCount(len(m.pools()), len(m.equals())); err != nil {
 		return nil, err
 	}
 	set, err := m.settings()
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
-	o := cascading.Options{Policy: set, Continues: m.Continues}
-	for i, pool := range m.Cascade {
+	o := cascading.Options{Equals: len(m.equals()), Policy: set, Continues: m.Continues}
+	for i, pool := range m.pools() {
 		t := cascading.Tier{Pool: pool, Quality: m.Quality[pool]}
-		if i < len(m.Cascade)-1 {
+		if i < len(m.judged()) {
 			if t.Calibration, err = m.calibration(i); err != nil {
 				return nil, fmt.Errorf("calibration of %s: %w", pool, err)
 			}
@@ -94,7 +149,7 @@ func (m Model) settings() (policy.Settings, error) {
 
 // calibration is that of a tier's pool.
 func (m Model) calibration(tier int) (cascade.Calibration, error) {
-	path := m.Calibrations[m.Cascade[tier]]
+	path := m.Calibrations[m.pools()[tier]]
 	if path == "" && tier == 0 {
 		path = m.Calibration
 	}

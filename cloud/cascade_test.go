@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/weirhq/weir/cloud/route"
 )
 
@@ -27,7 +29,7 @@ func TestCascadeEntries(t *testing.T) {
 	if err := os.WriteFile(good, []byte(`{"version":1,"model":"mid","fingerprint":"fp","label_kind":"truth","samples":9,"bias":0,"terms":[{"feature":"product","weight":1}],"edge_accuracy":0.8,"cloud_accuracy":0.95,"threshold":0.5,"quantiles":[0,0.1,0.2,0.3,0.4,0.5,0.55,0.6,0.65,0.7,0.75,0.8,0.82,0.84,0.86,0.88,0.9,0.92,0.94,0.96,1]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pair, three, worth := []string{"small", "large"}, []string{"small", "mid", "large"}, map[string]any{"value": map[string]any{"right_nano": 1000}}
+	pair, three, worth := []Pools{{"small"}, {"large"}}, []Pools{{"small"}, {"mid"}, {"large"}}, map[string]any{"value": map[string]any{"right_nano": 1000}}
 	for _, tt := range []struct {
 		m   Model
 		why string
@@ -36,9 +38,9 @@ func TestCascadeEntries(t *testing.T) {
 		{Model{Cascade: pair, Policy: map[string]any{"name": "third", "rate": .3}}, ""},
 		{Model{Cascade: pair, Pool: "large"}, "keep one"},
 		{Model{Pool: "large", Context: -1}, "context must not be negative"},
-		{Model{Cascade: []string{"small"}}, "two to 4 pools"},
-		{Model{Cascade: []string{"small", "small"}}, "names of their own"},
-		{Model{Cascade: []string{"tiny", "large"}}, `"tiny"`},
+		{Model{Cascade: []Pools{{"small"}}}, "two to 4 pools"},
+		{Model{Cascade: []Pools{{"small"}, {"small"}}}, "names of their own"},
+		{Model{Cascade: []Pools{{"tiny"}, {"large"}}}, `"tiny"`},
 		{Model{Cascade: pair, Policy: map[string]any{"rat": .3}}, "rat"},
 		{Model{Cascade: pair, Policy: map[string]any{"budget": map[string]any{"per_day_nano": 1000, "right_nano": 10}, "window": map[string]any{"tokens": 8}, "handoff": "append"}}, ""},
 		{Model{Cascade: pair, Policy: map[string]any{"handoff": "continue"}, Continues: true}, ""},
@@ -57,8 +59,24 @@ func TestCascadeEntries(t *testing.T) {
 		{Model{Cascade: three, Policy: worth, Calibrations: map[string]string{"mid": good}}, ""},
 		{Model{Cascade: three, Policy: map[string]any{"rate": .3}, Calibrations: map[string]string{"mid": good}}, "set value or budget"},
 		{Model{Cascade: three, Calibrations: map[string]string{"mid": good}}, "set value or budget"},
-		{Model{Cascade: []string{"small", "mid", "large", "s", "l"}, Policy: worth}, "two to 4 pools"},
+		{Model{Cascade: []Pools{{"small"}, {"mid"}, {"large"}, {"s"}, {"l"}}, Policy: worth}, "two to 4 pools"},
 		{Model{Pool: "large", Policy: map[string]any{"rate": .3}}, "belong to a cascade"},
+		{Model{Cascade: []Pools{{"small"}, {"large", "mid"}}}, ""},
+		{Model{Cascade: []Pools{{"small"}, {"large", "mid"}}, Policy: map[string]any{"shadow": 0}}, ""},
+		{Model{Cascade: []Pools{{"small"}, {"large", "mid"}}, Policy: map[string]any{"shadow": .1}}, "no labels"},
+		{Model{Cascade: pair, Policy: map[string]any{"shadow": 0}}, "no labels"},
+		{Model{Cascade: []Pools{{"small"}, {"large", "large"}}}, "names of their own"},
+		{Model{Cascade: []Pools{{"small"}, {"large", "small"}}}, "names of their own"},
+		{Model{Cascade: []Pools{{"small"}, {"large", "huge"}}}, `"huge"`},
+		{Model{Cascade: []Pools{{"small", "mid"}, {"large"}}}, "the last place only"},
+		{Model{Cascade: []Pools{{"small"}, {"large", "mid", "s", "l"}}}, "two to 4 pools"},
+		{Model{Any: []string{"large"}}, "two or more pools"},
+		{Model{Any: []string{"large", "mid"}, Pool: "small"}, "keep one"},
+		{Model{Any: []string{"large", "mid"}, Cascade: pair}, "keep one"},
+		{Model{Any: []string{"large", "mid"}, Calibration: good}, "there is none"},
+		{Model{Any: []string{"large", "mid"}, Policy: map[string]any{"rate": .3}}, "nothing is judged"},
+		{Model{Any: []string{"large", "mid"}, Policy: map[string]any{"budget": map[string]any{"per_day_nano": 1000, "right_nano": 10}}}, "nothing is judged"},
+		{Model{Any: []string{"large", "huge"}}, `"huge"`},
 	} {
 		c := cascadeConfig(tt.m)
 		err := c.Validate()
@@ -75,6 +93,39 @@ func TestCascadeEntries(t *testing.T) {
 		}
 		if g := models["auto"]; g.Pool != "large" || g.Named || g.Cascade == nil || g.Cascade.Pools()[0] != "small" {
 			t.Errorf("%+v gives %+v", tt.m, g)
+		}
+	}
+}
+
+// Equals alone are asked without a judgement, and what a file says of them is what
+// is printed.
+func TestEqualsInYAML(t *testing.T) {
+	for text, want := range map[string]string{
+		"any: [large, mid]":                                              "large mid",
+		"cascade: [small, {any: [large, mid]}]":                          "small large mid",
+		"cascade: [small, large]":                                        "small large",
+		"any: [large, mid]\npolicy: {value: {right_nano: 5}, shadow: 0}": "large mid",
+	} {
+		var m Model
+		if err := yaml.Unmarshal([]byte(text), &m); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.validate(); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		printed, err := yaml.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again Model
+		if err := yaml.Unmarshal(printed, &again); err != nil || strings.Join(again.pools(), " ") != want || len(again.equals()) != len(m.equals()) {
+			t.Errorf("%s is %v of %s: %v", text, again.pools(), printed, err)
+		}
+	}
+	for _, text := range []string{"cascade: [small, {any: [large]}]", "cascade: [small, {any: large}]", "cascade: [small, {some: [large, mid]}]", "cascade: [small, {any: [large, mid], x: 1}]", "cascade: [small, [large, mid]]"} {
+		var m Model
+		if err := yaml.Unmarshal([]byte(text), &m); err == nil {
+			t.Errorf("%s is %+v", text, m)
 		}
 	}
 }

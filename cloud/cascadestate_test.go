@@ -15,7 +15,7 @@ import (
 
 func budgeted(t *testing.T) map[string]gateway.Model {
 	t.Helper()
-	c := cascadeConfig(Model{Cascade: []string{"small", "large"}, Policy: map[string]any{"budget": map[string]any{"per_day_nano": 1000, "right_nano": 1000}}})
+	c := cascadeConfig(Model{Cascade: []Pools{{"small"}, {"large"}}, Policy: map[string]any{"budget": map[string]any{"per_day_nano": 1000, "right_nano": 1000}}})
 	models, err := c.gatewayModels()
 	if err != nil {
 		t.Fatal(err)

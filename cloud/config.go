@@ -62,13 +62,16 @@ type Instance struct {
 // Model is a name that applications may ask for.
 type Model struct {
 	Pool string `yaml:"pool"`
+	// Any names pools that are equals instead: each request asks one of them, the
+	// better ones more often by what their answers have earned.
+	Any []string `yaml:"any"`
 	// Cascade names two to four pools, the small one first, instead: an answer is
-	// kept where it is judged right, else the next is asked. Policy holds the
-	// settings of package cascade/policy. Calibrations are the files of the pools'
-	// models by pool, all but the last; Calibration is the first one's, that of the
-	// bundled edge model without either. Quality is the share of requests that a
-	// pool is expected to answer rightly, by pool.
-	Cascade      []string           `yaml:"cascade"`
+	// kept where it is judged right, else the next is asked. The last place may hold
+	// equals. Policy holds the settings of package cascade/policy. Calibrations are
+	// the files of the pools' models by pool, all but the last; Calibration is the
+	// first one's, that of the bundled edge model without either. Quality is the
+	// share of requests that a pool is expected to answer rightly, by pool.
+	Cascade      []Pools            `yaml:"cascade"`
 	Policy       map[string]any     `yaml:"policy"`
 	Calibration  string             `yaml:"calibration"`
 	Calibrations map[string]string  `yaml:"calibrations"`
@@ -181,7 +184,7 @@ func (c *Config) members() []pool.Member {
 func (c *Config) models() map[string]gateway.Model {
 	out := map[string]gateway.Model{}
 	for name, m := range c.Models {
-		out[name] = gateway.Model{Pool: m.large(), Named: name != autoModel}
+		out[name] = gateway.Model{Pool: m.equals()[0], Named: name != autoModel}
 	}
 	if len(out) > 0 {
 		return out

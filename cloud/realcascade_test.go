@@ -102,8 +102,8 @@ func realCascade(t *testing.T) *cloudRig {
 	small, large := startWorker(t, lib, "hub-edge"), startWorker(t, lib, "hub-cloud")
 	return startCloud(t, http.NotFoundHandler(), func(c *Config) {
 		c.Instances = []Instance{{Name: "s", URL: small, Role: "mixed", Model: "hub-edge"}, {Name: "l", URL: large, Role: "mixed", Model: "hub-cloud"}}
-		c.Models = map[string]Model{"auto": {Cascade: []string{"hub-edge", "hub-cloud"}}, "hub-cloud": {Pool: "hub-cloud"},
-			"early": {Cascade: []string{"hub-edge", "hub-cloud"}, Policy: map[string]any{"window": map[string]any{"tokens": earlyTokens, "wait_ms": 0}}}}
+		c.Models = map[string]Model{"auto": {Cascade: []Pools{{"hub-edge"}, {"hub-cloud"}}}, "hub-cloud": {Pool: "hub-cloud"},
+			"early": {Cascade: []Pools{{"hub-edge"}, {"hub-cloud"}}, Policy: map[string]any{"window": map[string]any{"tokens": earlyTokens, "wait_ms": 0}}}}
 		c.FirstByteTimeout, c.StallTimeout, c.AnswerTimeout = time.Minute, time.Minute, time.Minute
 	})
 }

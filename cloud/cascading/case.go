@@ -22,6 +22,7 @@ type Ask struct {
 // ends it with Settle.
 type Case struct {
 	e       *Entry
+	last    int             // the tier that answers in the end
 	next    int             // the tier to ask after an escalation
 	verdict cascade.Verdict // the one that counts
 	ran     [tiers.Most]run
@@ -35,8 +36,22 @@ type run struct {
 	reserved, paid int64
 }
 
-// Open begins a request.
-func (e *Entry) Open() *Case { return &Case{e: e} }
+// Open begins a request; last is the one of the equals that Choose has chosen, and
+// may be any where there is one.
+func (e *Entry) Open(last int) *Case {
+	return &Case{e: e, last: min(max(last, e.drafts), len(e.pools)-1)}
+}
+
+// Instead lets another of the equals answer in the end, because the one before
+// does not. It reports false where the budget does not hold that.
+func (c *Case) Instead(tier int, ask Ask) bool {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	before := &c.ran[c.last]
+	c.e.reserved -= before.reserved
+	before.reserved, c.last, c.next = 0, tier, tier
+	return c.reserve(&ask)
+}
 
 // Next is the tier that an escalation asks. One that has answered already is
 // the better of those that did: its answer is to stand.
@@ -61,8 +76,8 @@ func (c *Case) judge(tier int, pe float64, known, failed, unseen bool, ask *Ask)
 	}
 	c.ran[tier].ran, c.ran[tier].known, c.ran[tier].p = true, known || failed, pe
 	var p cascade.Policy
-	if len(e.pools) == 2 {
-		c.next, p = 1, e.ctl.Policy(policy.Costs{CloudNano: e.cost(1, ask)})
+	if e.drafts == 1 {
+		c.next, p = c.last, e.ctl.Policy(policy.Costs{CloudNano: e.cost(c.last, ask.Nano[c.last])})
 	} else {
 		if p = c.weigh(tier, known, failed, ask); p.Rule == cascade.RuleAlwaysEdge && unseen && c.next != tier {
 			return cascade.Verdict{Escalate: true, Wanted: true, Reason: cascade.ReasonLowConfidence, Confidence: pe, Known: known}
@@ -98,10 +113,12 @@ func (c *Case) weigh(tier int, known, failed bool, ask *Ask) cascade.Policy {
 
 // above is the next larger tier that is there, or the last.
 func (c *Case) above(tier int) int {
-	last := len(c.e.pools) - 1
-	for tier++; tier < last && c.ran[tier].absent; tier++ {
+	for tier++; tier < c.e.drafts && c.ran[tier].absent; tier++ {
 	}
-	return tier
+	if tier < c.e.drafts {
+		return tier
+	}
+	return c.last
 }
 
 // Absent says that a tier has no instance to ask, and chooses again. It returns ""
@@ -114,13 +131,12 @@ func (c *Case) Absent(tier int, ask Ask) cascade.Reason {
 	r := &c.ran[tier]
 	c.e.reserved -= r.reserved
 	r.reserved, r.absent = 0, true
-	last := len(c.e.pools) - 1
-	if c.next = last; last > 1 {
+	if c.next = c.last; c.e.drafts > 1 {
 		c.next = c.route(&ask)
 	}
 	if c.next < 0 {
-		c.next = last
-		if c.affords(last, &ask) && c.judged() {
+		c.next = c.last
+		if c.affords(c.last, &ask) && c.judged() {
 			return cascade.ReasonLowConfidence
 		}
 	}
@@ -191,11 +207,8 @@ func (c *Case) Settle(now time.Time) {
 		if i > 0 {
 			spent += r.paid
 		}
-		if n := float64(r.paid); n > 0 {
-			if e.mean[i] == 0 {
-				e.mean[i] = n
-			}
-			e.mean[i] += (n - e.mean[i]) / 32
+		if r.paid > 0 && !e.equal(i) { // of those Entry.Paid hears
+			learn(&e.mean[i], float64(r.paid))
 		}
 	}
 	if _, money := e.ctl.BudgetLeft(now); money || c.verdict.Known {

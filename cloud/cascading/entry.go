@@ -1,6 +1,7 @@
 // Package cascading lets a model of the cloud be a cascade: a small pool is
 // asked first, its answer is judged by package cascade as an edge node judges
-// its own, and a larger pool answers where that one is wanting.
+// its own, and a larger pool answers where that one is wanting. Of several equal
+// pools one is chosen for each request, by what their answers have earned.
 package cascading
 
 import (
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/cascade"
@@ -29,7 +31,10 @@ type Tier struct {
 
 // Options of an Entry.
 type Options struct {
-	Tiers  []Tier // two to tiers.Most, the small one first
+	Tiers []Tier // at most tiers.Most, the small one first
+	// Equals is how many of the last pools are one tier, of which each request asks
+	// one; 0 is 1.
+	Equals int
 	Policy policy.Settings
 	// Continues says that the last pool's servers go on with a begun answer.
 	Continues bool
@@ -39,20 +44,28 @@ type Options struct {
 // this gateway's alone: each of several holds a rate, and spends a budget, for
 // the requests that it sees.
 type Entry struct {
-	o     Options
-	pools []string
+	o      Options
+	pools  []string
+	drafts int // pools whose answers are judged; those after them are equals
+	arms   atomic.Pointer[Arms]
+	pins   pins
 
 	mu       sync.Mutex
 	ctl      *policy.Controller
 	expects  []expectation
 	reserved int64     // nano-dollars of requests under way
-	mean     []float64 // moving means of what answers of the tiers cost, nano-dollars
+	mean     []float64 // moving means of what answers of the pools cost, nano-dollars
+	took     []float64 // and of how long whole answers of the equals took, seconds
 }
 
-// CheckCount refuses a number of pools that no cascade can have.
-func CheckCount(pools int) error {
-	if pools < 2 || pools > tiers.Most {
+// CheckCount refuses numbers of pools, and of equals among them, that no entry
+// can have.
+func CheckCount(pools, equals int) error {
+	switch {
+	case pools < 2 || pools > tiers.Most:
 		return fmt.Errorf("a cascade needs two to %d pools, the small one first", tiers.Most)
+	case equals < 1 || equals > pools:
+		return fmt.Errorf("%d of %d pools cannot be equals", equals, pools)
 	}
 	return nil
 }
@@ -60,17 +73,18 @@ func CheckCount(pools int) error {
 // New makes an entry. Settings that need an edge node, or labels, which a
 // gateway does not collect, are refused with the reason.
 func New(o Options) (*Entry, error) {
-	e := &Entry{o: o, mean: make([]float64, len(o.Tiers))}
+	o.Equals = max(1, o.Equals)
+	if err := CheckCount(len(o.Tiers), o.Equals); err != nil {
+		return nil, err
+	}
+	e := &Entry{o: o, drafts: len(o.Tiers) - o.Equals, mean: make([]float64, len(o.Tiers)), took: make([]float64, len(o.Tiers))}
 	for _, t := range o.Tiers {
 		if t.Pool == "" || slices.Contains(e.pools, t.Pool) {
 			return nil, errors.New("the pools of a cascade need names of their own")
 		}
 		e.pools = append(e.pools, t.Pool)
 	}
-	if err := CheckCount(len(o.Tiers)); err != nil {
-		return nil, err
-	}
-	for _, t := range o.Tiers[:len(e.pools)-1] {
+	for _, t := range o.Tiers[:e.drafts] {
 		if err := t.Calibration.Validate(); err != nil {
 			return nil, fmt.Errorf("pool %s: %w", t.Pool, err)
 		}
@@ -81,20 +95,23 @@ func New(o Options) (*Entry, error) {
 	if err := o.refuse(); err != nil {
 		return nil, err
 	}
+	e.SetArms(nil)
 	e.ctl = policy.NewController(o.Policy, o.Tiers[0].Calibration)
 	return e, e.expect()
 }
 
 // refuse names the first setting that would have no effect.
 func (o *Options) refuse() error {
-	set, many := &o.Policy, len(o.Tiers) > 2
+	set, many, alone, equal := &o.Policy, len(o.Tiers)-o.Equals > 1, len(o.Tiers) == o.Equals, o.Equals > 1
 	for _, bad := range []struct {
 		set      bool
 		key, why string
 	}{
 		{set.Mode != "", "mode", edgeOnly}, {set.Privacy != "", "privacy", edgeOnly}, {set.Hedge, "hedge", edgeOnly},
 		{set.SkipEdge, "skip_edge", edgeOnly}, {set.Sticky, "sticky", edgeOnly}, {set.Checks != nil, "validate", edgeOnly},
-		{set.Risk != nil, "risk", noLabels}, {set.Shadow != nil, "shadow", noLabels},
+		{set.Risk != nil, "risk", noLabels}, {set.Shadow != nil && (!equal || *set.Shadow > 0), "shadow", noLabels},
+		{set.Threshold != nil && alone, "threshold", noDraft}, {set.Rate != nil && alone, "rate", noDraft}, {set.Budget != nil && alone, "budget", noDraft},
+		{set.Window != nil && alone, "window", noDraft}, {set.Handoff != "" && alone, "handoff", noDraft},
 		{set.Threshold != nil && many, "threshold", byWorth}, {set.Rate != nil && many, "rate", byWorth},
 		{set.Handoff != "" && set.Handoff != stream.HandoffFinish && many, "handoff", "of three and more pools one finishes what was shown"},
 		{set.Handoff == stream.HandoffContinue && !o.Continues, "handoff", "continue needs a large pool that goes on with a begun answer: declare continues: true"},
@@ -111,15 +128,19 @@ func (o *Options) refuse() error {
 
 const (
 	edgeOnly = "it is an edge node's"
+	noDraft  = "without a small pool nothing is judged"
 	noLabels = "a gateway collects no labels of the answers that it keeps"
 	byWorth  = "weighs what an answer is worth against its price: set value or budget"
 )
 
-// Pools are all pools, the large one last.
+// Pools are all pools, the large ones last.
 func (e *Entry) Pools() []string { return e.pools }
 
 // Drafts are the pools whose answers are judged.
-func (e *Entry) Drafts() []string { return e.pools[:len(e.pools)-1] }
+func (e *Entry) Drafts() []string { return e.pools[:e.drafts] }
+
+// Equals are the pools of which each request that gets so far asks one.
+func (e *Entry) Equals() []string { return e.pools[e.drafts:] }
 
 // Restore takes over what an earlier process has saved.
 func (e *Entry) Restore(s policy.Saved) {

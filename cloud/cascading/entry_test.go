@@ -71,7 +71,7 @@ func TestJudge(t *testing.T) {
 		{"an engine without a fingerprint", chat("a", -.001), Ask{}, stream.AskRestart, cascade.ReasonSignalUnusable},
 		{"no time left", chat("a", -2), Ask{Fingerprint: right, Remaining: -1}, stream.AskNone, cascade.ReasonDeadline},
 	} {
-		c := e.Open()
+		c := e.Open(0)
 		d := c.Draft(0, Form{})
 		out := d.Whole(read(t, tt.answer), false, tt.ask)
 		if why := out.Reason + out.End.Reason; out.Ask != tt.what || out.Done != (tt.what == stream.AskNone) || why != tt.reason || d.Verdict().Reason != tt.reason {
@@ -122,11 +122,11 @@ func TestWindow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if out, n := e.Open().Draft(0, tt.form).feedAll(ask, tt.probs...); out != tt.want || n != tt.after {
+		if out, n := e.Open(0).Draft(0, tt.form).feedAll(ask, tt.probs...); out != tt.want || n != tt.after {
 			t.Errorf("%s: %+v after %d", tt.name, out, n)
 		}
 	}
-	if out, n := entry(t, policy.Settings{}).Open().Draft(0, Form{Stream: true}).feedAll(ask, -5, -5, -5, -5); n != 4 || out.Ask != stream.AskNone {
+	if out, n := entry(t, policy.Settings{}).Open(0).Draft(0, Form{Stream: true}).feedAll(ask, -5, -5, -5, -5); n != 4 || out.Ask != stream.AskNone {
 		t.Errorf("without a calibration for beginnings: %+v after %d", out, n)
 	}
 }
@@ -137,7 +137,7 @@ func TestRateIsHeld(t *testing.T) {
 	rng, escalated := rand.New(rand.NewPCG(1, 2)), 0
 	const n = 4000
 	for i := range n {
-		c := e.Open()
+		c := e.Open(0)
 		out := c.Draft(0, Form{}).Whole(read(t, chat("a", -3*rng.Float64())), false, Ask{Fingerprint: right})
 		if c.Policy() != "third" {
 			t.Fatal(c.Policy())
@@ -158,7 +158,7 @@ func TestBudget(t *testing.T) {
 	set := policy.Settings{Budget: &policy.Budget{PerDayNano: 1000, RightNano: 1e9}}
 	e, now := entry(t, set), time.Unix(86400*20000, 0)
 	ask := Ask{Now: now, Fingerprint: right, Nano: [4]int64{0, 600}}
-	first, second := e.Open(), e.Open()
+	first, second := e.Open(0), e.Open(0)
 	if out := first.Draft(0, Form{}).Whole(read(t, chat("a", -3)), false, ask); out.Ask != stream.AskRestart {
 		t.Fatalf("%+v", out)
 	}
@@ -174,11 +174,11 @@ func TestBudget(t *testing.T) {
 	again := entry(t, set)
 	again.Restore(e.Saved())
 	ask.Nano[1] = 200
-	if out := again.Open().Draft(0, Form{}).Whole(read(t, chat("a", -3)), false, ask); out.End.Reason != cascade.ReasonBudget {
+	if out := again.Open(0).Draft(0, Form{}).Whole(read(t, chat("a", -3)), false, ask); out.End.Reason != cascade.ReasonBudget {
 		t.Errorf("after a restart: %+v", out)
 	}
 	ask.Now = now.Add(24 * time.Hour)
-	if out := again.Open().Draft(0, Form{}).Whole(read(t, chat("a", -3)), false, ask); out.Ask != stream.AskRestart {
+	if out := again.Open(0).Draft(0, Form{}).Whole(read(t, chat("a", -3)), false, ask); out.Ask != stream.AskRestart {
 		t.Errorf("the next day: %+v", out)
 	}
 }
@@ -243,7 +243,7 @@ func TestForms(t *testing.T) {
 
 // A token of a stream costs the judgement nothing but its log-probability.
 func BenchmarkEvent(b *testing.B) {
-	d := entry(b, policy.Settings{}).Open().Draft(0, Form{Stream: true})
+	d := entry(b, policy.Settings{}).Open(0).Draft(0, Form{Stream: true})
 	c := chunk.Read([]byte(`{"choices":[{"delta":{"content":"x"},"logprobs":{"content":[{"token":"x","logprob":-0.001,"bytes":[120],"top_logprobs":[]}]}}]}`))
 	now, ask := time.Unix(0, 0), func() Ask { return Ask{Fingerprint: right} }
 	b.ReportAllocs()

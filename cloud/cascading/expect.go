@@ -37,25 +37,24 @@ func (x *expectation) tier() tiers.Tier {
 
 // expect starts the expectations.
 func (e *Entry) expect() error {
-	last := len(e.pools) - 1
 	for i, t := range e.o.Tiers {
 		mean, sd := t.Quality, 0.0
-		if i < last {
+		if i < e.drafts {
 			sd = spread(&t.Calibration)
 		}
 		switch {
 		case mean < 0 || mean > 1:
 			return fmt.Errorf("quality of pool %s is %v, want 0 to 1", t.Pool, mean)
 		case mean > 0:
-		case i < last:
+		case i < e.drafts:
 			mean = t.Calibration.EdgeAccuracy
-		default:
-			mean = e.o.Tiers[last-1].Calibration.CloudAccuracy
+		case e.drafts > 0:
+			mean = e.o.Tiers[e.drafts-1].Calibration.CloudAccuracy
 		}
-		switch many := len(e.pools) > 2; {
+		switch many := e.drafts > 1; {
 		case many && mean == 0:
 			return fmt.Errorf("nothing is known of pool %s: set its quality", t.Pool)
-		case many && i < last && sd == 0:
+		case many && i < e.drafts && sd == 0:
 			return fmt.Errorf("the calibration of pool %s has no quantiles, by which the route weighs what may come: make it with 'weir cascade calibrate'", t.Pool)
 		}
 		e.expects = append(e.expects, newExpectation(mean, sd))
@@ -77,17 +76,26 @@ func spread(c *cascade.Calibration) float64 {
 	return math.Sqrt(math.Max(0, square/n-sum*sum/n/n))
 }
 
-// cost is what an answer of a tier is expected to cost, nano-dollars.
-func (e *Entry) cost(tier int, ask *Ask) int64 {
+// cost is what an answer of a tier is expected to cost, nano-dollars, of which
+// bound is the most.
+func (e *Entry) cost(tier int, bound int64) int64 {
 	if m := e.mean[tier]; m > 0 {
-		return min(ask.Nano[tier], int64(m))
+		return min(bound, int64(m))
 	}
-	return ask.Nano[tier]
+	return bound
+}
+
+// learn moves a mean of a pool by one answer.
+func learn(mean *float64, x float64) {
+	if *mean == 0 {
+		*mean = x
+	}
+	*mean += (x - *mean) / 32
 }
 
 // theta is the gain that an answer of a tier must bring to be worth its price.
 func (e *Entry) theta(tier int, ask *Ask) float64 {
-	return e.ctl.Policy(policy.Costs{CloudNano: e.cost(tier, ask)}).Theta
+	return e.ctl.Policy(policy.Costs{CloudNano: e.cost(tier, ask.Nano[tier])}).Theta
 }
 
 // route is the tier to ask now by cascade routing (tiers.Next), -1 for none
@@ -101,7 +109,7 @@ func (c *Case) route(ask *Ask) int {
 		case r.ran && r.known:
 			t = tiers.Tier{Ran: true, Mean: r.p, Cost: t.Cost}
 		default:
-			t.Blocked = r.ran || r.absent || !c.affords(i, ask)
+			t.Blocked = r.ran || r.absent || !c.affords(i, ask) || i >= c.e.drafts && i != c.last
 		}
 		list[i] = t
 	}

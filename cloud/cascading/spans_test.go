@@ -45,7 +45,7 @@ func TestOnlyTheAnswerIsScored(t *testing.T) {
 			asked.Rules.Schema = object
 		}
 		e := entry(t, policy.Settings{})
-		streamed, whole := e.Open().Draft(0, Form{Stream: true, Form: asked}), e.Open().Draft(0, Form{Form: asked})
+		streamed, whole := e.Open(0).Draft(0, Form{Stream: true, Form: asked}), e.Open(0).Draft(0, Form{Form: asked})
 		var tokens []string
 		for _, k := range tt.toks {
 			val := fmt.Sprintf("%q", k.text)

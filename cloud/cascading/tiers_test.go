@@ -47,7 +47,7 @@ func TestThreeTiers(t *testing.T) {
 		{"back to the better of two", []float64{.6, .9, .55}, -1.1, true, 1, -4, true, 0},
 	} {
 		e, ask := three(t, tt.quality...)
-		c := e.Open()
+		c := e.Open(0)
 		out := c.Draft(0, Form{}).Whole(read(t, chat("a", tt.small)), false, ask)
 		if (out.Ask == stream.AskRestart) != tt.asks || c.Next() != tt.next {
 			t.Errorf("%s: %+v, then %d", tt.name, out, c.Next())
@@ -66,12 +66,12 @@ func TestThreeTiers(t *testing.T) {
 func TestExpectationsMove(t *testing.T) {
 	e, ask := three(t, .6, .85, .95)
 	for range 300 { // the mid tier's answers turn out to be no better than the small one's
-		c := e.Open()
+		c := e.Open(0)
 		c.Draft(0, Form{}).Whole(read(t, chat("a", -3)), false, ask)
 		c.Draft(1, Form{}).Whole(read(t, chat("a", -3)), false, ask)
 		c.Settle(ask.Now)
 	}
-	c := e.Open()
+	c := e.Open(0)
 	if c.Draft(0, Form{}).Whole(read(t, chat("a", -3)), false, ask); c.Next() != 2 {
 		t.Errorf("tier %d is asked next", c.Next())
 	}
@@ -79,7 +79,7 @@ func TestExpectationsMove(t *testing.T) {
 
 func TestThreeTiersWithoutASignal(t *testing.T) {
 	e, ask := three(t, .6, .85, .95)
-	c := e.Open()
+	c := e.Open(0)
 	out := c.Draft(0, Form{}).Whole(read(t, chat("a")), false, ask)
 	if _, err := New(Options{Policy: e.o.Policy, Tiers: []Tier{{"small", calibration(), .5}, {"mid", calibration(), .5}, {"large", cascade.Calibration{}, .5}}}); err == nil {
 		t.Error("a route over calibrations that do not tell their spread")

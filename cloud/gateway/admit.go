@@ -108,6 +108,7 @@ func (a *admitted) settleGrant() {
 	if !a.settled {
 		a.settled = true
 		a.settleDrafts()
+		a.remember()
 		a.grant.Settle(a.last)
 	}
 }

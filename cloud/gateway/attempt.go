@@ -87,7 +87,7 @@ func (g *Gateway) complete(c *gin.Context) {
 		a.stream = &stream{exchange: a.exchange}
 		defer a.stream.close()
 	}
-	g.budget(a.ask.model.Pool).arrived(a.tries.began)
+	g.budget(a.ask.model.Pool).add(retriesPerRequest, a.tries.began)
 	if a.cascades() {
 		a.cascade()
 		return
@@ -114,6 +114,12 @@ func (a *admitted) try() bool {
 	sel, decision := g.opts.Pool.Select(policy, trigger, a.poolAsk(), a.seed())
 	a.tries.left = route.Process{}
 	if sel.Decode == nil {
+		if a.choice.holds(a.ask.model.Pool) && len(a.choice.Rest) > 0 {
+			a.story.addDecision(decision)
+			if a.another(false) {
+				return false
+			}
+		}
 		a.noInstance(decision)
 		return true
 	}

@@ -20,10 +20,9 @@ func (x *exchange) capCost() (cascade.Reason, *openai.Error) {
 	if !x.ask.opts.CostCapped {
 		return "", nil
 	}
-	p := x.dearest()
-	prompt, err := price.Cost(p, price.Tokens{Input: int64(x.ask.promptBytes + templateTokens)})
-	afford := answerTokens(x.ask.opts.MaxCost-prompt, p.Output)
-	if err != nil || afford < 1 {
+	p := x.dearest(x.ask.model.Pool)
+	afford := x.affords(p)
+	if afford < 1 {
 		e := openai.BadRequest(contract.HeaderMaxCost, "cost_cap", "the prompt alone may cost more than %s dollars", contract.USD(x.ask.opts.MaxCost))
 		return cascade.ReasonCostCap, e
 	}
@@ -39,11 +38,34 @@ func (x *exchange) capCost() (cascade.Reason, *openai.Error) {
 	return "", nil
 }
 
-// dearest is the price of the model's pool, with those of the pools that a
+// affords is how many tokens of an answer the cost cap pays for at a price, after
+// the dearest possible prompt; below 1 it does not pay for an answer.
+func (x *exchange) affords(p tenants.Price) int64 {
+	prompt, err := price.Cost(p, price.Tokens{Input: int64(x.ask.promptBytes + templateTokens)})
+	if err != nil {
+		return -1
+	}
+	return answerTokens(x.ask.opts.MaxCost-prompt, p.Output)
+}
+
+// capAffords reports whether the cost cap, if there is one, pays for the answer
+// that the client bounds, of a pool; where it does not bound any, for some answer.
+func (x *exchange) capAffords(pool string) bool {
+	if !x.ask.opts.CostCapped {
+		return true
+	}
+	want := 1
+	if n := x.ask.req.MaxTokens; n != nil {
+		want = max(want, *n)
+	}
+	return x.affords(x.dearest(pool)) >= int64(want)
+}
+
+// dearest is the price of a model's last pool, with those of the pools that a
 // cascade asks before it.
-func (x *exchange) dearest() tenants.Price {
+func (x *exchange) dearest(pool string) tenants.Price {
 	book := x.g.tenancy().book
-	p, _ := book.At(tenants.Cloud, x.ask.model.Pool, x.began)
+	p, _ := book.At(tenants.Cloud, pool, x.began)
 	if c := x.ask.model.Cascade; c != nil {
 		for _, pool := range c.Drafts() {
 			draft, _ := book.At(tenants.Cloud, pool, x.began)

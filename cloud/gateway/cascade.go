@@ -22,7 +22,8 @@ import (
 // another cascade has let over or asks a label for, and not for several answers,
 // of which only one could be judged.
 func (x *exchange) cascades() bool {
-	return x.ask.model.Cascade != nil && x.ask.opts.Draft == nil && x.ask.req.N <= 1
+	c := x.ask.model.Cascade
+	return c != nil && len(c.Drafts()) > 0 && x.ask.opts.Draft == nil && x.ask.req.N <= 1
 }
 
 // maxDrafts is how many answers of a request are judged at most: with the one
@@ -32,7 +33,7 @@ const maxDrafts = 2
 // cascade asks one pool after the other until an answer is kept. The last that
 // may be asked is not judged.
 func (a *admitted) cascade() {
-	policy, pools, drafts := a.ask.model.Cascade.Open(), a.ask.model.Cascade.Pools(), len(a.ask.model.Cascade.Drafts())
+	policy, pools, drafts := a.ask.model.Cascade.Open(a.choice.tier()), a.ask.model.Cascade.Pools(), len(a.ask.model.Cascade.Drafts())
 	a.tries.policy = policy
 	defer func() { policy.Settle(time.Now()) }()
 	tier := 0
@@ -63,11 +64,11 @@ func (a *admitted) cascade() {
 // without is the tier to ask because a tier's pool has no instance, -1 when the
 // request is over.
 func (a *admitted) without(tier int) int {
-	policy, pools := a.tries.policy, a.ask.model.Cascade.Pools()
+	policy, pools, drafts := a.tries.policy, a.ask.model.Cascade.Pools(), len(a.ask.model.Cascade.Drafts())
 	for {
 		why, next := policy.Absent(tier, a.now("")), policy.Next()
 		switch {
-		case why == "" && (next == tier || next < len(pools)-1 || len(a.tries.waits) > 0 || a.has(pools[next])):
+		case why == "" && (next == tier || next < drafts || len(a.tries.waits) > 0 || a.has(pools[next])):
 			return next
 		case why == "":
 			tier = next
@@ -143,16 +144,23 @@ func (d *draft) now() cascading.Ask { return d.admitted.now(d.sel.Decode.Fingerp
 // now is what a cascade's policy looks at; print is the fingerprint of the
 // instance that answers.
 func (a *admitted) now(print string) cascading.Ask {
-	ask := cascading.Ask{Now: time.Now(), Fingerprint: print}
+	ask := cascading.Ask{Now: time.Now(), Fingerprint: print, Remaining: a.remaining()}
 	for i, p := range a.ask.model.Cascade.Pools() {
 		ask.Nano[i] = a.bound(p)
 	}
-	if !a.ask.deadline.IsZero() {
-		if ask.Remaining = time.Until(a.ask.deadline); ask.Remaining <= 0 {
-			ask.Remaining = -1
-		}
-	}
 	return ask
+}
+
+// remaining is the time until the deadline: 0 without one, negative once it has
+// passed.
+func (x *exchange) remaining() time.Duration {
+	if x.ask.deadline.IsZero() {
+		return 0
+	}
+	if left := time.Until(x.ask.deadline); left > 0 {
+		return left
+	}
+	return -1
 }
 
 // adopt tells the client, the meter and the explanation of the verdict that
@@ -176,23 +184,30 @@ func (d *draft) adopt(why cascade.Reason) {
 }
 
 // pay tells a cascade's policy what an attempt has cost.
-func (a *attempt) pay(nano int64) {
+func (a *attempt) pay(r *tenants.UsageRecord) {
 	if c := a.tries.policy; c != nil {
-		c.Paid(a.pool, nano)
+		c.Paid(a.pool, r.CostNanoUSD)
+	}
+	if a.choice != nil {
+		took := time.Duration(0)
+		if r.Outcome == tenants.OutcomeOK {
+			took = time.Duration(r.TotalMicros) * time.Microsecond
+		}
+		a.ask.model.Cascade.Paid(a.pool, r.CostNanoUSD, took)
 	}
 }
 
 // bound is the most that a pool's answer may cost, nano-dollars; 0 without a
 // price.
-func (a *admitted) bound(name string) int64 {
+func (x *exchange) bound(name string) int64 {
 	out := maxAnswer
-	if n := a.ask.req.MaxTokens; n != nil {
+	if n := x.ask.req.MaxTokens; n != nil {
 		out = *n
-	} else if _, context := a.g.opts.Pool.Serves(name); context > 0 {
+	} else if _, context := x.g.opts.Pool.Serves(name); context > 0 {
 		out = context
 	}
-	p, _ := a.g.tenancy().book.At(tenants.Cloud, name, a.exchange.began)
-	cost, err := price.Cost(p, price.Tokens{Input: int64(a.ask.promptBytes + templateTokens), Output: int64(out)})
+	p, _ := x.g.tenancy().book.At(tenants.Cloud, name, x.began)
+	cost, err := price.Cost(p, price.Tokens{Input: int64(x.ask.promptBytes + templateTokens), Output: int64(out)})
 	if err != nil {
 		return 1<<63 - 1 // beyond counting
 	}

@@ -36,6 +36,7 @@ func (a *attempt) decodeLeg(ctx context.Context, h *handoff, watch *watchdog) *l
 	if !a.ask.req.Stream {
 		watch.replace(a.g.opts.Timeouts.Answer, errFirstByte)
 	}
+	a.beginCheck()
 	resp, failed := a.call(ctx, route.StageDecode, leg, a.decodeBody(h).JSON())
 	if failed != nil {
 		return failed
@@ -109,6 +110,7 @@ func (a *attempt) relayWhole(ctx context.Context, resp *http.Response) *legError
 	a.used.take(readUsage(c.Usage))
 	a.used.countWhole(c.Usage == nil, data)
 	a.answeredBy(c.Model)
+	a.choice.answer(data)
 	a.outcome = tenants.OutcomeOK
 	a.conclude(a.outcome, nil)
 	a.setTimes()

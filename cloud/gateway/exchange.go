@@ -35,6 +35,7 @@ type exchange struct {
 	ctx  context.Context // ends with the client, the deadline or the answer
 	span trace.Span
 
+	choice   *choice   // nil where the model has no equal pools
 	admitted *admitted // nil until admit let it pass
 	result   contract.Result
 	story    *explanation

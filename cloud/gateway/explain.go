@@ -24,6 +24,7 @@ type explanation struct {
 	Outcome   tenants.Outcome  `json:"outcome"`
 	ErrorCode string           `json:"error_code,omitempty"`
 	Attempts  []explainedTry   `json:"attempts"`
+	Choice    *explainedChoice `json:"choice,omitempty"` // among equal pools
 	Remark    string           `json:"remark,omitempty"`
 	Weir      *contract.Result `json:"weir"`
 
@@ -54,7 +55,7 @@ type candidate struct {
 
 func (a *admitted) newStory() *explanation {
 	return &explanation{Operation: a.op, Device: a.who.Device, Began: a.began.UTC(), Asked: a.ask.req.Model,
-		Pool: a.ask.model.Pool, Class: a.ask.class, tenant: a.who.TenantID}
+		Pool: a.ask.model.Pool, Class: a.ask.class, Choice: a.choice.seen(), tenant: a.who.TenantID}
 }
 
 // describe notes where an attempt goes and counts a split that failed.
@@ -160,6 +161,9 @@ func (g *Gateway) showExplanation(x *exchange) {
 		return
 	}
 	plain := *e
+	if e.Choice != nil {
+		plain.Choice = &explainedChoice{Pool: e.Choice.Pool, How: e.Choice.How, Propensity: e.Choice.Propensity}
+	}
 	plain.Attempts = make([]explainedTry, len(e.Attempts))
 	copy(plain.Attempts, e.Attempts)
 	for i := range plain.Attempts {

@@ -35,6 +35,7 @@ func (a *attempt) failed(f *legError) bool {
 	if again {
 		a.tries.err = f.api
 		a.carry()
+		a.another(true)
 		return false
 	}
 	if a.standsIn(cascade.ReasonCloudError) {

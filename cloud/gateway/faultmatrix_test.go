@@ -357,12 +357,12 @@ func TestRetriesAreBounded(t *testing.T) {
 	now := time.Now()
 	for budget.spend(now) {
 	}
-	budget.arrived(now)
+	budget.add(retriesPerRequest, now)
 	if budget.spend(now) {
 		t.Error("one request bought a retry")
 	}
 	for range 5 {
-		budget.arrived(now)
+		budget.add(retriesPerRequest, now)
 	}
 	if !budget.spend(now) || budget.spend(now) {
 		t.Error("five requests did not buy one retry")

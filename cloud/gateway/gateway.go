@@ -89,6 +89,7 @@ type Options struct {
 	Log       *slog.Logger
 	Usage     UsageReader
 	Claims    Claims        // nil: an Idempotency-Key holds on this gateway alone
+	Feedback  Feedback      // nil: no scores are taken
 	Billing   price.Billing // nil is price.DefaultBilling
 
 	Timeouts    Timeouts
@@ -111,7 +112,8 @@ type Gateway struct {
 	explain  *explanations
 	replays  replays
 	answers  answers
-	budgets  sync.Map // pool -> *retryBudget
+	budgets  sync.Map // pool -> *allowance of retries
+	scores   sync.Map // tenant -> *allowance of scores
 	meter    *meter
 	inFlight atomic.Int64
 	ledger   atomic.Pointer[priced]

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/cloud/pool"
 	"github.com/weirhq/weir/internal/telemetry"
 	"github.com/weirhq/weir/tenants"
@@ -17,6 +18,8 @@ type meter struct {
 	attempts  *prometheus.CounterVec
 	fallbacks *prometheus.CounterVec
 	cascaded  *prometheus.CounterVec
+	choices   *prometheus.CounterVec
+	scores    *prometheus.CounterVec
 }
 
 func newMeter(t *telemetry.Telemetry, g *Gateway, p *pool.Pool) (*meter, error) {
@@ -28,6 +31,10 @@ func newMeter(t *telemetry.Telemetry, g *Gateway, p *pool.Pool) (*meter, error) 
 	}
 	m.cascaded = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_gateway_cascade_decisions_total",
 		Help: "Answers of small pools by model, by what was done (keep or escalate) and why."}, []string{"model", "action", "reason"})
+	m.choices = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_gateway_choices_total",
+		Help: "Requests of models with equal pools by model, by the pool chosen and how: drawn, best, session, only or none."}, []string{"model", "pool", "how"})
+	m.scores = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_gateway_feedback_total",
+		Help: "Scores of answers that came, by outcome: kept, unknown, late, refused or failed."}, []string{"outcome"})
 	for _, o := range []tenants.Outcome{tenants.OutcomeOK, tenants.OutcomeUpstreamError} {
 		m.attempts.WithLabelValues(string(o))
 	}
@@ -36,7 +43,7 @@ func newMeter(t *telemetry.Telemetry, g *Gateway, p *pool.Pool) (*meter, error) 
 	}
 	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_gateway_in_flight", Help: "Requests under way."},
 		func() float64 { return float64(g.inFlight.Load()) })
-	for _, c := range []prometheus.Collector{m.attempts, m.fallbacks, m.cascaded, inFlight, instances{p}} {
+	for _, c := range []prometheus.Collector{m.attempts, m.fallbacks, m.cascaded, m.choices, m.scores, inFlight, instances{p}, arms{g.opts.Models}} {
 		if err := t.Registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
@@ -46,6 +53,13 @@ func newMeter(t *telemetry.Telemetry, g *Gateway, p *pool.Pool) (*meter, error) 
 
 func (m *meter) attempt(o tenants.Outcome) { m.attempts.WithLabelValues(string(o)).Inc() }
 func (m *meter) fallback(reason string)    { m.fallbacks.WithLabelValues(reason).Inc() }
+
+func (m *meter) scored(outcome string) { m.scores.WithLabelValues(outcome).Inc() }
+
+// chosen counts a choice among equal pools.
+func (m *meter) chosen(model, pool string, how cascading.How) {
+	m.choices.WithLabelValues(model, pool, string(how)).Inc()
+}
 
 // judged counts a verdict on an answer of a cascade's small pool.
 func (m *meter) judged(model string, v cascade.Verdict) {
@@ -80,5 +94,31 @@ func (c instances) Collect(ch chan<- prometheus.Metric) {
 		labels := []string{s.Name, string(s.Role), s.Model}
 		ch <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, ready, labels...)
 		ch <- prometheus.MustNewConstMetric(legsDesc, prometheus.GaugeValue, float64(s.InFlight.Requests), labels...)
+	}
+}
+
+// arms reports what the equal pools of models have earned, for the classes that
+// have labels.
+type arms struct{ models map[string]Model }
+
+var (
+	armMeanDesc   = prometheus.NewDesc("weir_gateway_arm_quality", "Expected quality of a pool's answers by what they have earned.", []string{"model", "class", "pool"}, nil)
+	armLabelsDesc = prometheus.NewDesc("weir_gateway_arm_labels", "Weight of the labels behind it, old ones fading.", []string{"model", "class", "pool"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (arms) Describe(ch chan<- *prometheus.Desc) { ch <- armMeanDesc; ch <- armLabelsDesc }
+
+// Collect implements prometheus.Collector.
+func (c arms) Collect(ch chan<- prometheus.Metric) {
+	for name, m := range c.models {
+		if m.Cascade == nil {
+			continue
+		}
+		for cell, arm := range m.Cascade.Arms() {
+			labels := []string{name, cell.Class, cell.Pool}
+			ch <- prometheus.MustNewConstMetric(armMeanDesc, prometheus.GaugeValue, arm.Mean(), labels...)
+			ch <- prometheus.MustNewConstMetric(armLabelsDesc, prometheus.GaugeValue, arm.Right+arm.Wrong, labels...)
+		}
 	}
 }

@@ -37,6 +37,7 @@ func (g *Gateway) parse(k kind) gin.HandlerFunc {
 		}
 		reason, refused := x.refusedByMode()
 		if refused == nil {
+			x.choose()
 			reason, refused = x.capCost()
 		}
 		if refused != nil {

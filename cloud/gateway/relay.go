@@ -72,13 +72,15 @@ func (r *relay) pass(data []byte, c *chunk.Event) error {
 			return err
 		}
 		r.used.delivered += tokens(c)
-		s.shown.note(c)
 		if r.ttft == 0 {
+			r.sel.Decode.Stood(s.shown.last)
 			r.watch.replace(r.g.opts.Timeouts.Stall, errStall)
 			r.watch.stop() // until next
 		}
+		s.shown.note(c)
 		r.firstToken()
 	}
+	r.choice.event(data)
 	s.shown.identity.learn(c)
 	if r.result.Tier == "" {
 		r.answeredBy(c.Model)

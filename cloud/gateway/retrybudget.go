@@ -15,22 +15,29 @@ const (
 	mostRetries       = 512
 )
 
-// retryBudget is safe for concurrent use.
-type retryBudget struct {
+// allowance is a token bucket. It is safe for concurrent use.
+type allowance struct {
+	perSecond, most float64
+
 	mu   sync.Mutex
 	left float64
 	at   time.Time // of the last change
 }
 
-func (b *retryBudget) arrived(now time.Time) {
+func newAllowance(perSecond, most float64) *allowance {
+	return &allowance{perSecond: perSecond, most: most, left: most}
+}
+
+// add puts n in.
+func (b *allowance) add(n float64, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fill(now)
-	b.left = min(b.left+retriesPerRequest, mostRetries)
+	b.left = min(b.left+n, b.most)
 }
 
-// spend takes a retry, if there is one.
-func (b *retryBudget) spend(now time.Time) bool {
+// spend takes one out, if there is one.
+func (b *allowance) spend(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fill(now)
@@ -41,22 +48,25 @@ func (b *retryBudget) spend(now time.Time) bool {
 	return true
 }
 
-func (b *retryBudget) fill(now time.Time) {
-	if b.at.IsZero() {
-		b.left = mostRetries
-	} else {
-		b.left = min(b.left+retriesPerSecond*now.Sub(b.at).Seconds(), mostRetries)
+func (b *allowance) fill(now time.Time) {
+	if !b.at.IsZero() {
+		b.left = min(b.left+b.perSecond*now.Sub(b.at).Seconds(), b.most)
 	}
 	b.at = now
 }
 
 // budget is that of a pool.
-func (g *Gateway) budget(pool string) *retryBudget {
-	b, ok := g.budgets.Load(pool)
+func (g *Gateway) budget(pool string) *allowance {
+	return allowanceOf(&g.budgets, pool, retriesPerSecond, mostRetries)
+}
+
+// allowanceOf is the allowance of a name, full at first.
+func allowanceOf(all *sync.Map, name string, perSecond, most float64) *allowance {
+	b, ok := all.Load(name)
 	if !ok {
-		b, _ = g.budgets.LoadOrStore(pool, &retryBudget{})
+		b, _ = all.LoadOrStore(name, newAllowance(perSecond, most))
 	}
-	return b.(*retryBudget)
+	return b.(*allowance)
 }
 
 // mayRetry reports whether another attempt may follow a failure, and takes it

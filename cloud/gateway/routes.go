@@ -34,6 +34,7 @@ func (g *Gateway) endpoints() []endpoint {
 		{method: http.MethodGet, path: "/v1/models/:id", handle: g.getModel},
 		{method: http.MethodGet, path: "/v1/usage", handle: g.showUsage},
 		{method: http.MethodGet, path: "/v1/weir/requests/:id", handle: g.showExplanation},
+		{method: http.MethodPut, path: "/v1/weir/requests/:id/feedback", handle: g.putFeedback},
 	}
 }
 

@@ -123,7 +123,7 @@ func (a *attempt) addUp(r tenants.UsageRecord) {
 		a.sum = plus(r, &a.tries.carried)
 		a.last = plus(a.sum, &a.tries.draft)
 	}
-	a.pay(r.CostNanoUSD)
+	a.pay(&r)
 	a.result.CloudTokens = int(a.last.OutputTokens)
 	a.result.CostUSD = contract.USD(a.last.CostNanoUSD)
 }
@@ -258,6 +258,9 @@ func (x *exchange) log() {
 		attrs = append(attrs, slog.String("outcome", string(x.outcome)), slog.Int64("input_tokens", x.admitted.last.InputTokens),
 			slog.Int64("output_tokens", x.admitted.last.OutputTokens), slog.Duration("ttft", x.ttft), slog.Duration("queue", x.queue),
 			slog.Int("attempts", x.result.Attempts), slog.String("reason", string(x.result.Reason)))
+	}
+	if x.choice != nil {
+		attrs = append(attrs, slog.String("pool", x.ask.model.Pool), slog.String("chosen", string(x.choice.How)), slog.Float64("propensity", x.choice.Propensity))
 	}
 	if x.failure != nil {
 		add("code", x.failure.Code)

@@ -86,3 +86,15 @@ func sharesKV(decode *InstanceView) constraint {
 		return ""
 	}
 }
+
+// Takes reports whether an instance could decode the request now, without
+// choosing one.
+func Takes(o *Observation) bool {
+	hard := []constraint{servesModel, canDecode, isReady, contextFits}
+	for i := range o.Inst {
+		if firstViolation(o, &o.Inst[i], hard) == "" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,113 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/tenants"
+)
+
+// Answer is an answer that may be scored.
+type Answer struct {
+	Operation, TenantID string
+	Device              string // "": straight from an application
+	Model               string // as asked; "": none with equal pools, whose arms a score would move
+	Class, Pool         string
+	Propensity          float64 // with which the pool was chosen; 0: it stood in for another
+	At                  time.Time
+	Broken              bool // it broke the form that its request asked for
+}
+
+// Score is what somebody thinks of an answer.
+type Score struct {
+	Operation, TenantID string
+	Device              string  // only of this device's requests; "": of any of the tenant's
+	Value               float64 // 0 to 1
+	// Known is the answer, where this process remembers it.
+	Known *Answer
+}
+
+// ErrUnknownAnswer says that a score is of no answer of the tenant, or device.
+var ErrUnknownAnswer = errors.New("no such answer")
+
+// Feedback keeps answers of equal pools and their scores for all gateways.
+type Feedback interface {
+	// Answered notes an answer. It must not block.
+	Answered(Answer)
+	// Score keeps a score in place of an earlier one. The error wraps
+	// ErrUnknownAnswer where there is no such answer.
+	Score(ctx context.Context, s Score) error
+}
+
+// Bounds of scores. A tenant's go through this gateway at a pace.
+const (
+	scoreTime       = 3 * time.Second
+	scoresPerSecond = 20
+	mostScores      = 200
+)
+
+// putFeedback answers PUT /v1/weir/requests/{id}/feedback.
+func (g *Gateway) putFeedback(x *exchange) {
+	body, err := x.score()
+	if err == nil {
+		g.meter.scored("kept")
+		x.answer(body)
+		return
+	}
+	e := openai.AsError(err)
+	switch {
+	case e.Status == http.StatusNotFound:
+		g.meter.scored("unknown")
+	case e.Status == http.StatusGone:
+		g.meter.scored("late")
+	case e.Status >= http.StatusInternalServerError:
+		g.meter.scored("failed")
+	default:
+		g.meter.scored("refused")
+	}
+	x.refuse(e)
+}
+
+// score keeps a score, and returns what was kept.
+func (x *exchange) score() (f contract.Feedback, err error) {
+	g, id := x.g, x.gin.Param("id")
+	if f, err = contract.ReadFeedback(x.gin.Request); err != nil {
+		return f, err
+	}
+	if err := contract.CheckScored(id, time.Now()); err != nil {
+		return f, err
+	}
+	if g.opts.Feedback == nil {
+		return f, openai.Unavailable("feedback_unavailable", time.Second, "scores are not kept here")
+	}
+	if !allowanceOf(&g.scores, x.who.TenantID, scoresPerSecond, mostScores).spend(time.Now()) {
+		return f, &openai.Error{Status: http.StatusTooManyRequests, Type: openai.TypeRateLimit, Code: "rate_limited", RetryAfter: time.Second,
+			Message: "scores come faster than 20 a second: try again shortly"}
+	}
+	s := Score{Operation: id, TenantID: x.who.TenantID, Device: x.who.Device, Value: f.Score, Known: g.explain.answer(id, x.who.TenantID)}
+	ctx, cancel := context.WithTimeout(x.ctx, scoreTime)
+	defer cancel()
+	switch err := g.opts.Feedback.Score(ctx, s); {
+	case errors.Is(err, ErrUnknownAnswer):
+		return f, contract.UnknownRequest()
+	case err != nil:
+		e := openai.Unavailable("feedback_unavailable", time.Second, "the score cannot be kept now: try again later")
+		e.Cause = err
+		return f, e
+	}
+	return f, nil
+}
+
+// answer is what is remembered of a tenant's request that got a whole answer from a
+// model without equal pools; those with some are noted.
+func (e *explanations) answer(id, tenant string) *Answer {
+	x := e.get(id, tenant)
+	if x == nil || x.Choice != nil || x.Outcome != tenants.OutcomeOK {
+		return nil
+	}
+	return &Answer{Operation: id, TenantID: tenant, Device: x.Device, Class: x.Class, Pool: x.Weir.Model, At: x.Began}
+}

@@ -1,0 +1,68 @@
+package gateway
+
+import (
+	"bytes"
+
+	"github.com/weirhq/weir/cascade/validate"
+	"github.com/weirhq/weir/cloud/cascading"
+)
+
+// maxChecked bounds what is kept of an answer to check its form, bytes. A longer
+// one is not checked.
+const maxChecked = 1 << 20
+
+// formCheck collects an answer of one of the equals on its way to the client: one
+// that breaks the form that its request asks for was a bad one, whoever says
+// nothing about it. A nil check collects nothing.
+type formCheck struct {
+	form   cascading.Form
+	events [][]byte // of a stream
+	whole  *validate.Answer
+	size   int
+}
+
+// beginCheck makes the check anew for an attempt, where there is something to
+// check.
+func (a *attempt) beginCheck() {
+	if !a.choice.holds(a.pool) || a.stream.begun() {
+		return
+	}
+	a.choice.check = nil
+	if f := a.form(); f.Checked() {
+		a.choice.check = &formCheck{form: f}
+	}
+}
+
+// event takes an event of a stream.
+func (c *choice) event(data []byte) {
+	if c == nil || c.check == nil {
+		return
+	}
+	if c.check.size += len(data); c.check.size > maxChecked {
+		c.check = nil
+		return
+	}
+	c.check.events = append(c.check.events, bytes.Clone(data))
+}
+
+// answer takes an answer that came at once.
+func (c *choice) answer(data []byte) {
+	if c == nil || c.check == nil {
+		return
+	}
+	if a, err := cascading.Read(data); err == nil {
+		said := a.Said()
+		c.check.whole = &said
+	}
+}
+
+// broken reports whether an answer of so many tokens broke its form.
+func (c *formCheck) broken(tokens int) bool {
+	switch {
+	case c == nil:
+		return false
+	case c.whole != nil:
+		return c.form.Broken(*c.whole, tokens)
+	}
+	return len(c.events) > 0 && c.form.Broken(cascading.Said(c.events), tokens)
+}
