@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weirhq/weir/cloud/gateway"
 	"github.com/weirhq/weir/cloud/pool"
 	"github.com/weirhq/weir/cloud/roles"
@@ -41,6 +43,7 @@ type Config struct {
 	AnswerTimeout    time.Duration `yaml:"answer_timeout" default:"10m" usage:"longest wait for an answer that is not streamed"`
 	ProbeInterval    time.Duration `yaml:"probe_interval" default:"1s" usage:"time between two health probes of an instance"`
 	Roles            string        `yaml:"roles" default:"fixed" usage:"fixed, or auto: roles of workers follow the load (on one gateway of several)"`
+	Moves            string        `yaml:"moves" default:"auto" usage:"when running streams move between workers: auto (to even out load, away from a worker that degrades, at a drain), or drain"`
 	MaxInflight      int           `yaml:"max_inflight" default:"1024" usage:"requests under way beyond which new ones are refused"`
 	MaxAttempts      int           `yaml:"max_attempts" default:"3" usage:"attempts at instances per request, before the first token"`
 	UsageBytes       int64         `yaml:"usage_bytes" default:"1073741824" usage:"bytes of usage rows kept on disk while the database is away"`
@@ -91,6 +94,12 @@ const (
 	rolesAuto  = "auto"
 )
 
+// Values of Config.Moves.
+const (
+	movesAuto  = "auto"
+	movesDrain = "drain"
+)
+
 // autoModel is the name that leaves the choice of a model to Weir.
 const autoModel = "auto"
 
@@ -120,6 +129,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Roles != "" && c.Roles != rolesFixed && c.Roles != rolesAuto {
 		return fmt.Errorf("roles: %q is neither %s nor %s", c.Roles, rolesFixed, rolesAuto)
+	}
+	if c.Moves != "" && c.Moves != movesAuto && c.Moves != movesDrain {
+		return fmt.Errorf("moves: %q is neither %s nor %s", c.Moves, movesAuto, movesDrain)
 	}
 	return c.validatePools()
 }
@@ -152,10 +164,13 @@ func (c *Config) validatePools() error {
 }
 
 // pool is how the pool watches the instances and steers them.
-func (c *Config) pool(client *http.Client, log *slog.Logger) pool.Options {
-	o := pool.Options{Members: c.members(), Pools: c.Pools, Client: client, Interval: c.ProbeInterval, Log: log}
+func (c *Config) pool(client *http.Client, reg prometheus.Registerer, log *slog.Logger) pool.Options {
+	o := pool.Options{Members: c.members(), Pools: c.Pools, Client: client, Interval: c.ProbeInterval, Registry: reg, Log: log}
 	if c.Roles == rolesAuto {
 		o.Roles = &roles.Params{}
+	}
+	if c.Moves == movesAuto {
+		o.Moves = &roles.MoveParams{}
 	}
 	return o
 }

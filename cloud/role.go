@@ -79,7 +79,7 @@ func newRole(conf Config, p plane, auth *pki.Authority, tel *telemetry.Telemetry
 	r = &role{conf: conf, log: log, plane: p,
 		servers: newServers(socks, pki.ServerConfig(holder, auth.Pool()), log),
 		client:  instanceClient(pki.ClientConfig(holder, auth.Pool(), pki.RoleWorker))}
-	r.pool, err = pool.New(conf.pool(r.client, log))
+	r.pool, err = pool.New(conf.pool(r.client, tel.Registry, log))
 	if err != nil {
 		return nil, err
 	}

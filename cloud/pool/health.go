@@ -30,6 +30,7 @@ type vitals struct {
 	back     time.Duration // up again since
 	breaker  control.Breaker
 	trial    bool
+	failing  string        // why it degrades while it still answers
 	rests    time.Duration // asked for no new work until then
 	failures int           // of requests, since the start
 	last     string        // the newest of them
@@ -63,7 +64,7 @@ func (v *vitals) ill(problem string, hard bool) {
 // reborn forgets what a process did that is gone. Whether its successor is up,
 // a probe has said or will say.
 func (v *vitals) reborn() {
-	v.breaker, v.trial, v.rests, v.suspect, v.misses = control.Breaker{}, false, 0, false, 0
+	v.breaker, v.trial, v.rests, v.suspect, v.misses, v.failing = control.Breaker{}, false, 0, false, 0, ""
 }
 
 // failed takes the failure of a request.
@@ -103,7 +104,7 @@ func (v *vitals) out(now time.Duration) (out, hard bool) {
 	if !v.up && (v.hard || !v.wasUp) {
 		return true, true
 	}
-	return !v.up || v.breaker.Open(clock(now)), false
+	return !v.up || v.failing != "" || v.breaker.Open(clock(now)), false
 }
 
 // share is the part of a fair load that the instance takes, for slow start.

@@ -78,10 +78,16 @@ func (p *Pool) retire(in *instance) {
 	p.opts.Log.Info("instance left", "instance", in.Name, "url", in.URL, "in_flight", in.ledger.total.Requests)
 }
 
-// bury forgets those who left and have no leg of this gateway any more.
+// bury forgets those who left and have no leg of this gateway any more, and
+// streams that never came back.
 func (p *Pool) bury() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for operation, h := range p.moved {
+		if p.now()-h.at > historyFor {
+			delete(p.moved, operation)
+		}
+	}
 	p.leaving = slices.DeleteFunc(p.leaving, func(in *instance) bool {
 		over := len(in.ledger.legs) == 0
 		if over {

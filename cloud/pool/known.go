@@ -3,6 +3,7 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weirhq/weir/cloud/route"
@@ -23,11 +24,15 @@ type known struct {
 	load    route.Load
 	hitRate float64
 	stepMs  float64
+	modelMs float64 // what its cost model says of the same steps; 0 is unknown
+	kvBytes int     // of a token in a hand-off; 0 is unknown
 	moved   []state.Transfer
 	cost    *cost.Model
-	// draining is its own word; decoding are the operations that have a token.
+	// draining and failing are its own words; decoding are the requests that have a
+	// token, by operation.
 	draining bool
-	decoding map[string]bool
+	failing  string
+	decoding map[string]state.Request
 }
 
 // apply takes one message, which must be plausible, heard at now. Its keys go
@@ -52,13 +57,14 @@ func (k *known) apply(m *state.Message, x *index, now time.Duration) error {
 		}
 	}
 	k.streams, k.seq, k.at = true, m.Seq, now
-	k.draining, k.decoding = m.Health == healthDraining, map[string]bool{}
+	k.draining, k.decoding = m.Health == healthDraining, map[string]state.Request{}
 	for _, r := range m.Requests {
 		if r.Phase == state.Decode {
-			k.decoding[r.Operation] = true
+			k.decoding[r.Operation] = r
 		}
 	}
-	k.hitRate, k.stepMs, k.moved = m.HitRate, m.StepMS, m.Transfers
+	k.failing = clip(m.Failing)
+	k.hitRate, k.stepMs, k.modelMs, k.kvBytes, k.moved = m.HitRate, m.StepMS, m.ModelMS, m.KVBytesPerToken, m.Transfers
 	if m.Cost != nil {
 		k.cost = m.Cost
 	}
@@ -68,11 +74,17 @@ func (k *known) apply(m *state.Message, x *index, now time.Duration) error {
 	return nil
 }
 
+// clip bounds an instance's words.
+func clip(why string) string {
+	const most = 200 // bytes
+	return strings.ToValidUTF8(why[:min(len(why), most)], "")
+}
+
 // plausible refuses numbers that no instance can mean.
 func plausible(m *state.Message) error {
 	const most = 1 << 40
 	for _, n := range []int{m.Running, m.Waiting, m.PrefillTokensWaiting, m.DecodeCtxTokens, m.KVBlockSize, m.KVBlocksTotal, m.KVBlocksUsed,
-		m.CachedBlocks, m.Context, m.MaxSeqs} {
+		m.CachedBlocks, m.Context, m.MaxSeqs, m.KVBytesPerToken} {
 		if n < 0 || n > most {
 			return fmt.Errorf("state message %d holds the impossible number %d", m.Seq, n)
 		}

@@ -23,15 +23,20 @@ type entry struct {
 	at        time.Duration
 	unseen    bool
 	movable   bool          // another instance can continue it
+	most      int           // tokens of the answer; 0 is unknown
 	asked     time.Duration // not to be asked to leave before, on the pool's clock
+	heir      *instance     // whom it was asked to leave for, where that was said
 	whole     bool          // at once: its KV could not be copied ahead
+	cause     Cause         // why it was told to leave, "" before
+	moves     int           // of the stream, over all its legs
+	moved     time.Duration // the last of them, on the pool's clock; 0 is never
 }
 
 func (l *ledger) open(leg *Leg, ask *Ask, prompt int, now time.Duration) {
 	if l.legs == nil {
 		l.legs = map[*Leg]*entry{}
 	}
-	l.legs[leg] = &entry{operation: ask.Operation, prompt: prompt, at: now, unseen: true, movable: ask.Movable}
+	l.legs[leg] = &entry{operation: ask.Operation, prompt: prompt, at: now, unseen: true, movable: ask.Movable, most: ask.MaxTokens}
 	add(&l.total, 1, prompt)
 	add(&l.unseen, 1, prompt)
 }

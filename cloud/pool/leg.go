@@ -24,7 +24,8 @@ type Leg struct {
 
 	pool   *Pool
 	in     *instance
-	trial  bool // of a breaker that was open
+	cause  Cause // why the stream came here from another instance
+	trial  bool  // of a breaker that was open
 	judged bool
 }
 
@@ -134,6 +135,9 @@ func (p *Pool) openLocked(id string, ask *Ask, prompt int) *Leg {
 	l := &Leg{ID: id, Opaque: in.opaque, URL: in.URL, Served: in.Served, Epoch: in.epoch, Fingerprint: in.prints, Resumes: in.known.streams, pool: p, in: in}
 	l.trial = in.vitals.begin(p.now())
 	in.ledger.open(l, ask, prompt, p.now())
+	if ask.Moved {
+		p.arrivesLocked(in, l, ask.Operation)
+	}
 	if !in.known.streams {
 		in.index.guess(ask.Keys[in.prints])
 	}
@@ -159,6 +163,9 @@ func (l *Leg) Release() {
 	}
 	l.pool.mu.Lock()
 	defer l.pool.mu.Unlock()
+	if e := l.in.ledger.legs[l]; e != nil {
+		l.pool.leavesLocked(l.in, e)
+	}
 	l.in.ledger.close(l)
 	if l.trial && !l.judged && l.Epoch == l.in.epoch {
 		l.in.vitals.result(false, l.pool.now())

@@ -27,6 +27,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weirhq/weir/cloud/roles"
 	"github.com/weirhq/weir/cloud/route"
 )
@@ -57,10 +59,14 @@ type Options struct {
 	// Roles lets roles follow the load; nil leaves them as they are. With several
 	// gateways it is set on one of them.
 	Roles *roles.Params
+	// Moves lets streams leave instances that have too much to do or degrade; with
+	// nil they leave those that drain only.
+	Moves *roles.MoveParams
 	// Forget is for how long an instance that joined is believed in although
 	// neither the registry nor this gateway hears of it; 60 s.
-	Forget time.Duration
-	Log    *slog.Logger
+	Forget   time.Duration
+	Registry prometheus.Registerer // of metrics; nil keeps them to the pool
+	Log      *slog.Logger
 }
 
 // Defaults of Options.
@@ -82,6 +88,8 @@ type Pool struct {
 	leaving []*instance               // members no more, whose legs have not all ended
 	views   []route.InstanceView      // scratch of Select, as inst
 	traffic map[string]*route.Traffic // by model
+	moved   map[string]history        // streams between two legs, by operation
+	meters  meters
 }
 
 type instance struct {
@@ -101,6 +109,9 @@ type instance struct {
 	prints  string        // fingerprint, as prefix keys take it
 	seen    time.Duration // when it was last heard of
 	changed time.Duration // when this gateway last ordered another role; 0 is never
+	shifted time.Duration // when a stream last moved to it or from it; 0 is never
+	moves   Moves
+	pace    pace
 
 	vitals vitals
 	ledger ledger
@@ -120,7 +131,11 @@ func New(o Options) (*Pool, error) {
 		}
 	}
 	start := time.Now()
-	p := &Pool{opts: o, now: func() time.Duration { return time.Since(start) }, changed: make(chan struct{}, 1), traffic: map[string]*route.Traffic{}}
+	p := &Pool{opts: o, now: func() time.Duration { return time.Since(start) }, changed: make(chan struct{}, 1), traffic: map[string]*route.Traffic{},
+		moved: map[string]history{}, meters: newMeters()}
+	if err := p.meters.register(o.Registry); err != nil {
+		return nil, err
+	}
 	for _, m := range o.Members {
 		if err := m.fill(); err != nil {
 			return nil, err
@@ -270,6 +285,6 @@ func (in *instance) reborn(epoch string) {
 		return
 	}
 	in.epoch = epoch
-	in.ledger, in.known, in.index = ledger{}, known{}, index{}
+	in.ledger, in.known, in.index, in.pace = ledger{}, known{}, index{}, pace{}
 	in.vitals.reborn()
 }

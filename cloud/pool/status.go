@@ -30,6 +30,8 @@ type Status struct {
 	URL      string         `json:"url"`
 	From     string         `json:"from" enum:"static,joined" doc:"the configuration, or its own registration"`
 	Leaving  bool           `json:"leaving,omitempty" doc:"no member any more: it has streams to end"`
+	Failing  string         `json:"failing,omitempty" doc:"why it degrades while it still answers"`
+	Moves    Moves          `json:"moves"`
 	// HeartbeatMs is for instances that joined.
 	HeartbeatMs *int64 `json:"heartbeat_age_ms,omitempty" doc:"since the registry last heard of an instance that joined"`
 }
@@ -83,7 +85,8 @@ func (p *Pool) Status() []Status {
 func (in *instance) status(now time.Duration) Status {
 	s := Status{Name: in.Name, Opaque: in.opaque, Model: in.Model, Role: in.role, Epoch: in.epoch, Problem: in.vitals.problem,
 		Context: in.context, MaxSeqs: in.maxSeqs, AgeMs: -1, InFlight: in.ledger.total, Breaker: in.vitals.breakerState(now),
-		Failures: in.vitals.failures, Keys: len(in.index.keys), Report: in.known.report(now), URL: in.URL, From: FromStatic}
+		Failures: in.vitals.failures, Keys: len(in.index.keys), Report: in.known.report(now), URL: in.URL, From: FromStatic,
+		Failing: in.vitals.failing, Moves: in.moves}
 	if in.vitals.last != "" {
 		s.Last = &Failure{in.vitals.last, age(in.vitals.lastAt, now)}
 	}

@@ -1,7 +1,9 @@
 package pool
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -27,7 +29,8 @@ const (
 )
 
 // steer gives orders to instances until ctx ends: streams leave those that
-// drain, and roles follow the load where Options.Roles is set.
+// drain, with Options.Moves also those that degrade or have too much to do, and
+// roles follow the load where Options.Roles is set.
 func (p *Pool) steer(ctx context.Context) {
 	tick := time.NewTicker(steerEvery)
 	defer tick.Stop()
@@ -40,7 +43,12 @@ func (p *Pool) steer(ctx context.Context) {
 		case <-tick.C:
 		}
 		p.bury()
-		for _, m := range p.toMove() {
+		p.judge()
+		list := p.toMove()
+		if p.opts.Moves != nil {
+			list = append(list, p.balance(*p.opts.Moves)...)
+		}
+		for _, m := range list {
 			moving.Go(func() { p.giveAway(ctx, m) })
 		}
 		var wg sync.WaitGroup
@@ -56,10 +64,14 @@ func (p *Pool) steer(ctx context.Context) {
 // move is a stream that is to leave an instance, for heir where its KV can be
 // copied there first.
 type move struct {
-	leg  *entry
-	from *instance
-	heir *destination
+	leg   *entry
+	from  *instance
+	heir  *destination
+	cause Cause
 }
+
+// forever is a time that does not come.
+const forever = time.Duration(math.MaxInt64)
 
 // destination is where an instance takes KV, in the words of a worker's order.
 type destination struct {
@@ -72,9 +84,9 @@ type destination struct {
 // order to give it away: after that the last step has failed.
 const departure = 5 * time.Second
 
-// giveAway orders an instance to give a stream away. Where it does not take the
-// order, or the stream does not leave, it is asked again, then to do so at once,
-// without a copy ahead.
+// giveAway orders an instance to give a stream away. One that has to leave is
+// asked again where the order is not taken, or it does not leave, then to do so at
+// once, without a copy ahead.
 func (p *Pool) giveAway(ctx context.Context, m move) {
 	most := orderTimeout
 	if m.heir != nil {
@@ -89,11 +101,15 @@ func (p *Pool) giveAway(ctx context.Context, m move) {
 	taken := p.order(ctx, m.from, "migrate", order)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m.leg.asked = 0
-	if taken {
-		m.leg.asked = p.now() + departure
+	e := m.leg
+	e.moved, e.whole = p.now(), m.cause != CauseBalance
+	if !taken {
+		e.asked, e.heir = 0, nil
+		p.meters.moves.WithLabelValues(string(m.cause), resultStayed).Inc()
+		return
 	}
-	m.leg.whole = true
+	e.asked, e.cause = p.now()+departure, m.cause
+	e.moves++
 }
 
 // rerole orders a change of role. A refusal, too, is left alone for the dwell
@@ -116,35 +132,64 @@ func (p *Pool) order(ctx context.Context, in *instance, verb string, body any) b
 	return err == nil
 }
 
-// toMove lists this gateway's streams at instances that drain, as long as another
-// instance can take them. It marks them as asked to leave.
+// toMove lists this gateway's streams that have to leave their instance, as long
+// as another can take them: those with the most to come first. It marks them as
+// asked to leave.
 func (p *Pool) toMove() []move {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []move
 	given := map[*instance]int{}
-	for _, in := range slices.Concat(p.inst, p.leaving) {
-		if !in.known.draining {
-			continue
-		}
-		for _, e := range in.ledger.legs {
-			if !e.movable || e.asked > p.now() || !in.known.decoding[e.operation] {
-				continue
-			}
+	for in, cause := range p.leftLocked() {
+		for _, s := range p.byWorth(in) {
 			heir := p.heirLocked(in, given)
 			if heir == nil {
 				break
 			}
 			given[heir]++
-			e.asked = math.MaxInt64
-			m := move{leg: e, from: in}
-			if !e.whole && in.prints != "" && in.prints == heir.prints {
+			s.asked, s.heir = forever, heir
+			m := move{leg: s, from: in, cause: cause}
+			if !s.whole && in.prints != "" && in.prints == heir.prints {
 				m.heir = heir.kvAddress()
 			}
 			out = append(out, m)
 		}
 	}
 	return out
+}
+
+// leftLocked are the instances that streams have to leave: who drains, and who
+// is out because it degrades.
+func (p *Pool) leftLocked() map[*instance]Cause {
+	out := map[*instance]Cause{}
+	for i, v := range p.observeLocked() {
+		if in := p.inst[i]; in.known.draining {
+			out[in] = CauseDrain
+		} else if p.opts.Moves != nil && in.vitals.failing != "" && !v.Ready {
+			out[in] = CauseFailing
+		}
+	}
+	for _, in := range p.leaving {
+		if in.known.draining {
+			out[in] = CauseDrain
+		}
+	}
+	return out
+}
+
+// byWorth are the legs that could leave an instance now, those with the most
+// tokens to come first.
+func (p *Pool) byWorth(in *instance) []*entry {
+	worth := map[*entry]int{}
+	for _, e := range in.ledger.legs {
+		if r, ok := in.known.decoding[e.operation]; ok && e.movable && e.asked <= p.now() {
+			s := e.stream(r.PromptTokens, r.Generated)
+			worth[e] = s.Expected()
+		}
+	}
+	return slices.SortedFunc(maps.Keys(worth), func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(worth[b], worth[a]), cmp.Compare(a.operation, b.operation))
+	})
 }
 
 // heirLocked is the instance with the fewest legs, those given to it included,
