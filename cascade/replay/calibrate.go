@@ -13,7 +13,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/learn"
 	"github.com/weirhq/weir/cascade/measure"
+	"github.com/weirhq/weir/cascade/verifier"
 	"github.com/weirhq/weir/internal/cli"
 )
 
@@ -24,10 +26,11 @@ type LabelledAnswer struct {
 	LogProbs []float64 // of the answer's tokens one by one, nil where only sums are known or one is missing
 	Edge     float64
 	Cloud    float64
+	Votes    float64 // the edge model's yes on the answer; NaN where it was not asked
 }
 
 // ReadAnswers reads labelled answers as CSV or JSON lines, gzipped or not:
-// edge_ok (or edge, right), optionally cloud_ok (or cloud), and either logprobs
+// edge_ok (or edge, right), optionally cloud_ok (or cloud) and votes, and either logprobs
 // (and margins), lists with one value a token, or tokens, sum_logprob and
 // min_logprob. An answer with a value missing in logprobs (null, NaN) has no usable
 // signals. texts, a list with each token's text, tells reasoning from the
@@ -39,6 +42,7 @@ func ReadAnswers(r io.Reader) ([]LabelledAnswer, error) {
 	}
 	edge, _ := resolve(t, "", []string{"edge_ok", "edge", "right"})
 	cloud, _ := resolve(t, "", []string{"cloud_ok", "cloud"})
+	votes, _ := resolve(t, "", []string{"votes"})
 	lists, sums := t.has("logprobs"), t.has("tokens", "sum_logprob", "min_logprob")
 	if edge == "" || (!lists && !sums) {
 		return nil, fmt.Errorf("%w: want edge_ok and either logprobs or tokens, sum_logprob and min_logprob", ErrFormat)
@@ -46,9 +50,12 @@ func ReadAnswers(r io.Reader) ([]LabelledAnswer, error) {
 	var out []LabelledAnswer
 	for i, cells := range t.rows {
 		r := row{t: t, cells: cells}
-		a := LabelledAnswer{Edge: r.number(edge, math.NaN()), Cloud: math.NaN()}
+		a := LabelledAnswer{Edge: r.number(edge, math.NaN()), Cloud: math.NaN(), Votes: math.NaN()}
 		if cloud != "" {
 			a.Cloud = r.number(cloud, math.NaN())
+		}
+		if votes != "" {
+			a.Votes = r.number(votes, math.NaN())
 		}
 		if lists {
 			a.Signals, a.LogProbs, err = listSignals(&r)
@@ -231,7 +238,7 @@ func CalibrateCommand() cli.Command {
 		Usage: calibrateUsage, Run: runCalibrate}
 }
 
-const calibrateUsage = "--data FILE --model NAME --fingerprint SHA256 [--rate R | --threshold T] [--window N] [--out FILE]"
+const calibrateUsage = "--data FILE --model NAME --fingerprint SHA256 [--rate R | --threshold T] [--window N] [--verify-samples K] [--out FILE]"
 
 func runCalibrate(_ context.Context, env cli.Env, args []string) error {
 	var data, model, fingerprint, out, kind string
@@ -246,11 +253,12 @@ func runCalibrate(_ context.Context, env cli.Env, args []string) error {
 	fs.Float64Var(&rate, "rate", rate, "share to escalate, which sets the threshold")
 	fs.Float64Var(&threshold, "threshold", threshold, "probability below which to escalate, instead of --rate")
 	window := fs.Int("window", 32, "tokens of a stream that are held back; with log-probabilities token by token only")
+	samples := fs.Int("verify-samples", 0, "of how many samples the column votes counts the edge model's yes on its answer; 0 fits no verifier")
 	fs.StringVar(&out, "out", "", "file to write; standard output without it")
 	if err := cli.ParseFlags(env, fs, calibrateUsage, args); err != nil {
 		return err
 	}
-	features, err := calibrateOptions(fs, data, model, fingerprint, kind, rate, threshold, *window, names)
+	features, err := calibrateOptions(fs, data, model, fingerprint, kind, rate, threshold, *window, *samples, names)
 	if err != nil {
 		return err
 	}
@@ -280,6 +288,13 @@ func runCalibrate(_ context.Context, env cli.Env, args []string) error {
 	default:
 		return err
 	}
+	if *samples > 0 {
+		if c.Verifier, err = CalibrateVerifier(answers, *samples); err != nil {
+			return err
+		}
+		auroc, lower := c.Verifier.Benefit()
+		fmt.Fprintf(env.Stderr, "votes of %.0f answers: %s; AUROC of \"escalation helps\" %s, at least %s\n", c.Verifier.Labels(), learn.GradeOf(lower), show(auroc), show(lower))
+	}
 	write := func(w io.Writer) error {
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
@@ -293,7 +308,7 @@ func runCalibrate(_ context.Context, env cli.Env, args []string) error {
 	return writeFile(out, write)
 }
 
-func calibrateOptions(fs *pflag.FlagSet, data, model, fingerprint, kind string, rate, threshold float64, window int, names []string) ([]cascade.Feature, error) {
+func calibrateOptions(fs *pflag.FlagSet, data, model, fingerprint, kind string, rate, threshold float64, window, samples int, names []string) ([]cascade.Feature, error) {
 	switch {
 	case data == "" || model == "" || fingerprint == "":
 		return nil, cli.Usagef("--data, --model and --fingerprint must be given")
@@ -301,6 +316,8 @@ func calibrateOptions(fs *pflag.FlagSet, data, model, fingerprint, kind string, 
 		return nil, cli.Usagef("unexpected argument %q", fs.Arg(0))
 	case window < 1 || window > 4096:
 		return nil, cli.Usagef("--window is %d, want 1 to 4096", window)
+	case samples < 0 || samples > verifier.MostVotes:
+		return nil, cli.Usagef("--verify-samples is %d, want 0 to %d", samples, verifier.MostVotes)
 	case !(rate > 0 && rate < 1):
 		return nil, cli.Usagef("--rate is %v, want between 0 and 1", rate)
 	case fs.Changed("threshold") && !(threshold >= 0 && threshold <= 1):

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/weirhq/weir/cascade/verifier"
 )
 
 // Columns names the columns of a file in the documented format. An empty name
@@ -14,6 +16,7 @@ type Columns struct {
 	Confidence           string
 	P1, Margin, NegEnt   string
 	Entropy, Agree       string
+	Votes                string
 	EdgeCost, CloudCost  string
 	EdgeMS, CloudMS      string
 	Task, Subject        string
@@ -65,6 +68,7 @@ func (c *Columns) fields() []field {
 		{&c.NegEnt, "negent", "negative entropy", append([]string{"negent"}, tiered(edgeWords, "negent")...)},
 		{&c.Entropy, "entropy", "entropy, or another uncertainty", append([]string{"entropy", "s_ent"}, tiered(edgeWords, "entropy")...)},
 		{&c.Agree, "agree", "1 when a second sample agreed", []string{"agree2", "self_agree"}},
+		{&c.Votes, "votes", "the edge's yes on its own answer, of at most 10 samples", append([]string{"votes"}, tiered(edgeWords, "votes")...)},
 		{&c.EdgeCost, "edge-cost", "the edge's cost, dollars", tiered(edgeWords, "cost", "usd")},
 		{&c.CloudCost, "cloud-cost", "the cloud's cost, dollars", append(tiered(cloudWords, "cost", "usd"), "cost")},
 		{&c.EdgeMS, "edge-ms", "the edge's latency, ms", tiered(edgeWords, "ms", "latency_ms", "latency")},
@@ -194,6 +198,9 @@ func (c Columns) record(r *row, stem string) Record {
 	rec.Signals = [signalCount]float64{num(c.Confidence), num(c.P1), num(c.Margin), num(c.NegEnt), num(c.Agree)}
 	if math.IsNaN(rec.Signals[SignalNegEnt]) {
 		rec.Signals[SignalNegEnt] = -num(c.Entropy)
+	}
+	if v := num(c.Votes); v >= 0 && v <= verifier.MostVotes && math.Trunc(v) == v { // other numbers are other votes
+		rec.Votes = v
 	}
 	rec.EdgeCost, rec.CloudCost, rec.EdgeMS, rec.CloudMS = num(c.EdgeCost), num(c.CloudCost), num(c.EdgeMS), num(c.CloudMS)
 	rec.Cell = r.text(c.Task)

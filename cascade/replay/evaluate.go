@@ -124,6 +124,9 @@ func rank(s *setData, chosen []policy, name string, res *Result) ([]ranked, erro
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", name, p.name, err)
 		}
+		if sc.note != "" {
+			res.Notes = append(res.Notes, name+": "+sc.note)
+		}
 		work = append(work, ranked{policy: p, scores: sc, order: measure.Rank(pick(sc.priority, s.test))})
 	}
 	return work, nil

@@ -23,6 +23,8 @@ type scores struct {
 	// edge is the probability that the edge is right, nil when the policy
 	// claims none.
 	edge []float64
+	// note is what the reader of the figures should know, "" for nothing.
+	note string
 }
 
 // steering says how a policy's threshold is set when it runs over a stream.
@@ -48,6 +50,7 @@ var policies = []policy{
 	{"static", "raw confidence, threshold fixed beforehand", controlStatic, scoreRaw},
 	{"gain", "calibrated per task, less the cloud's accuracy there", controlRate, scoreGain},
 	{"adaptive", "gain that goes on learning from every test row it has decided", controlRate, scoreAdaptive},
+	{"pomdp", "gain after the edge model's votes on its own answers, where those are usable", controlRate, scorePOMDP},
 	{"risk", "gain, threshold by risk control", controlRisk, scoreGain},
 	{"confidence", "raw confidence column", controlRate, scoreSignal(SignalConfidence)},
 	{"p1", "probability of the chosen option", controlRate, scoreSignal(SignalP1)},

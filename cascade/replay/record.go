@@ -48,6 +48,9 @@ type Record struct {
 	Edge, Cloud float64
 	// Signals are NaN where the file has none.
 	Signals [signalCount]float64
+	// Votes are the edge model's yes on its own answer, a whole number up to
+	// verifier.MostVotes; NaN where it was not asked.
+	Votes float64
 	// EdgeCost and CloudCost are dollars, EdgeMS and CloudMS milliseconds; NaN
 	// where unknown.
 	EdgeCost, CloudCost float64
@@ -58,7 +61,7 @@ type Record struct {
 }
 
 func newRecord() Record {
-	r := Record{EdgeCost: math.NaN(), CloudCost: math.NaN(), EdgeMS: math.NaN(), CloudMS: math.NaN(), Chars: math.NaN()}
+	r := Record{Votes: math.NaN(), EdgeCost: math.NaN(), CloudCost: math.NaN(), EdgeMS: math.NaN(), CloudMS: math.NaN(), Chars: math.NaN()}
 	for i := range r.Signals {
 		r.Signals[i] = math.NaN()
 	}
