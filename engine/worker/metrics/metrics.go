@@ -169,6 +169,12 @@ func (s *Set) migration(m maker) {
 	s.Downtime = m.histogram("weir:migration_downtime_seconds", "From the stop of a request at another worker to its next token here.", pullBuckets)
 }
 
+// ExportsKept shows the bytes of hand-offs that wait to be read.
+func (s *Set) ExportsKept(bytes func() int64) {
+	s.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir:kv_exports_bytes", Help: "Bytes of hand-offs that wait here to be read."},
+		func() float64 { return float64(bytes()) }))
+}
+
 // Register adds what another part counts, under the model's labels.
 func (s *Set) Register(c prometheus.Collector) { s.model.MustRegister(c) }
 
