@@ -1,9 +1,9 @@
 package poolse2e
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -19,7 +19,7 @@ func TestEdgeOutlivesAGateway(t *testing.T) {
 	f := emptyFleet(t, loopback{})
 	f.instance(t, "m1", "mixed", "fake-engine", "--model", model, "--weir", "--name", "m1", "--role", "mixed", "--ttft", "20s", "--itl", "1ms", "--log-level", "error")
 	f.gateways(t, true)
-	f.edge(t)
+	f.edge(t, f.tlsURL(t, "g1"), f.tlsURL(t, "g2"))
 	got := make(chan answer, 1)
 	go func() { got <- f.ask(t.Context(), "edge", 1, 8, true) }()
 	eventually(t, "the first gateway has the request", func() bool { return f.gauge("g1", "weir_gateway_in_flight") == 1 })
@@ -39,8 +39,8 @@ func TestEdgeOutlivesAGateway(t *testing.T) {
 	}
 }
 
-// edge starts an edge node of both gateways, which knows the key.
-func (f *fleet) edge(t *testing.T) {
+// edge starts an edge node of the gateways at urls, which knows the key.
+func (f *fleet) edge(t *testing.T, urls ...string) {
 	t.Helper()
 	join := filepath.Join(f.dir, "join")
 	if _, err := demo.Ensure(t.Context(), demo.Options{CloudURL: f.all["g1"].url, HTTP: f.http, AdminToken: f.admin, KeyFile: filepath.Join(f.dir, "key"), JoinFile: join}); err != nil {
@@ -49,7 +49,7 @@ func (f *fleet) edge(t *testing.T) {
 	worker, listen, ops := testproc.FreeAddr(t), testproc.FreeAddr(t), testproc.FreeAddr(t)
 	f.add(t, "edge-worker", "http://"+worker, "", nil, "fake-engine", "--model", "small", "--weir", "--name", "edge-worker", "--role", "mixed", "--listen", worker, "--log-level", "error")
 	f.add(t, "edge", "http://"+listen, "http://"+ops, nil, "edge", "run", "--listen", listen, "--ops-listen", ops, "--data-dir", filepath.Join(f.dir, "edge"),
-		"--cloud-urls", fmt.Sprintf("%s,%s", f.tlsURL(t, "g1"), f.tlsURL(t, "g2")), "--join-token-file", join, "--udp", "off",
+		"--cloud-urls", strings.Join(urls, ","), "--join-token-file", join, "--udp", "off",
 		"--worker-url", "http://"+worker, "--model", "small", "--cloud-models", model, "--first-byte", "80s", "--stall", "60s", "--log-level", "warn")
 	eventually(t, "the edge node knows the key", func() bool { return f.get(f.all["edge"].url+"/v1/models", f.key, &struct{}{}) == nil })
 	eventually(t, "its link is up", func() bool { return f.gauge("edge", "weir_edge_uplink_up") == 1 })
