@@ -43,7 +43,7 @@ func newMetrics(reg prometheus.Registerer, cloud Cloud, rules prometheus.Collect
 			Name: "weir_edge_decisions_dropped_total", Help: "Decisions that the log had no room for.",
 		}),
 		verified: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_edge_verify_total", Help: "Judged answers of classes that verify, by what the local model's votes did to the verdict (same, to_cloud, to_edge), or why there were none.",
+			Name: "weir_edge_verify_total", Help: "Judged answers of classes that verify, by what the local model's votes did to the verdict (same, escalates, keeps), or why there were none.",
 		}, []string{"outcome"}),
 		shadowed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_edge_shadow_refusals_total", Help: "Refusals of local answers that limits in shadow have not made.",

@@ -2,10 +2,10 @@ package local
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
+	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/verifier"
 	"github.com/weirhq/weir/edge/learning"
 	"github.com/weirhq/weir/edge/upstream"
@@ -15,9 +15,6 @@ import (
 	"github.com/weirhq/weir/tenants"
 )
 
-// pollTime bounds how long votes are waited for.
-const pollTime = 2 * time.Second
-
 // poll is one request for votes. It keeps nothing of the call but what it asks.
 type poll struct {
 	s     *Server
@@ -25,9 +22,6 @@ type poll struct {
 	kind  upstream.Kind
 	print string // fingerprint of the model
 	row   tenants.UsageRecord
-
-	sent bool
-	used openai.Usage
 }
 
 // newPoll prepares to ask about the call's local answer.
@@ -39,7 +33,7 @@ func (s *Server) newPoll(c *call) *poll {
 	}
 	return &poll{s: s, kind: c.kind, print: health.Fingerprint.Weights,
 		about: ballot.Case{Model: model, Text: c.kind == upstream.Text, Body: openai.Body{"messages": c.body["messages"]},
-			Request: c.req, Answer: c.draft.Text, Samples: c.settings().Verify.Samples},
+			Request: c.req, Answer: cascade.AnswerText(c.draft.Text), Samples: c.settings().Verify.Samples},
 		row: s.usage(c)}
 }
 
@@ -52,68 +46,51 @@ func (s *Server) pollFor(c *call) learning.Poll {
 	}
 	p := s.newPoll(c)
 	return func(ctx context.Context) *verifier.Votes {
-		votes, outcome := p.ask(ctx)
-		if outcome == "" {
-			outcome = voteLearned
+		heard := p.ask(ctx)
+		if heard.Votes != nil {
+			heard.Outcome = ballot.Learned
 		}
-		s.metrics.verified.WithLabelValues(outcome).Inc()
-		return votes
+		s.metrics.verified.WithLabelValues(string(heard.Outcome)).Inc()
+		return heard.Votes
 	}
 }
 
-// ask asks the local model once. Without votes the outcome tells why.
-func (p *poll) ask(ctx context.Context) (votes *verifier.Votes, outcome string) {
-	s, way := p.s, p.s.ways.Of(p.print)
-	switch {
-	case way == ballot.Nowise:
-		return nil, unaskedUnsupported
-	case len(s.local) >= s.opt.MaxLocal:
-		return nil, unaskedBusy
+// ask asks the local model once.
+func (p *poll) ask(ctx context.Context) ballot.Heard {
+	s := p.s
+	if len(s.local) >= s.opt.MaxLocal {
+		return ballot.Heard{Outcome: ballot.Busy}
 	}
 	select {
 	case s.local <- struct{}{}:
 		defer func() { <-s.local }()
 	default:
-		return nil, unaskedBusy
+		return ballot.Heard{Outcome: ballot.Busy}
 	}
 	began := s.opt.Now()
-	short, stop := context.WithTimeout(ctx, pollTime)
-	defer stop()
-	data, err := s.opt.Generator.Whole(short, upstream.Ask{Kind: p.kind, Body: p.about.Ask(way), Header: http.Header{contract.HeaderOperation: {p.row.OperationID}}})
-	ran, v := err == nil, verifier.Votes{}
-	if ran {
-		v, p.used, err = p.about.Count(way, data)
+	header := http.Header{contract.HeaderOperation: {p.row.OperationID}}
+	heard := s.ways.Ask(ctx, p.print, &p.about, func(ctx context.Context, body openai.Body) ([]byte, error) {
+		return s.opt.Generator.Whole(ctx, upstream.Ask{Kind: p.kind, Body: body, Header: header})
+	})
+	if heard.Sent {
+		p.record(began, &heard)
 	}
-	p.sent = true
-	s.ways.Tell(p.print, way, err)
-	p.record(began, ran)
-	switch {
-	case err == nil:
+	if heard.Votes != nil {
 		s.voting.add(s.opt.Now().Sub(began))
-		return &v, ""
-	case errors.Is(err, ballot.ErrUnread):
-		return nil, voteUnread
-	case short.Err() != nil && ctx.Err() == nil:
-		return nil, voteTimeout
-	case s.ways.Of(p.print) != way:
-		return nil, unaskedUnsupported
 	}
-	return nil, voteError
+	return heard
 }
 
 // record writes the row of the attempt. Its answer was nobody's, hence the outcome;
 // the code tells what it was for.
-func (p *poll) record(began time.Time, ran bool) {
-	r := &p.row
+func (p *poll) record(began time.Time, heard *ballot.Heard) {
+	r, used := &p.row, &heard.Used
 	r.AttemptID, r.StartedAt, r.UsageSource = contract.NewID(), began.UTC(), tenants.UsageUpstream
 	r.TotalMicros = p.s.opt.Now().Sub(began).Microseconds()
-	r.Outcome, r.ErrorCode = tenants.OutcomeSuperseded, codeVerify
-	if !ran {
+	r.Outcome, r.ErrorCode = tenants.OutcomeSuperseded, ballot.Code
+	if !heard.Ran {
 		r.Outcome = tenants.OutcomeUpstreamError
 	}
-	r.InputTokens, r.CachedTokens, r.OutputTokens = int64(p.used.PromptTokens), int64(cached(p.used)), int64(p.used.CompletionTokens)
+	r.InputTokens, r.CachedTokens, r.OutputTokens = int64(used.PromptTokens), int64(cached(*used)), int64(used.CompletionTokens)
 	p.s.opt.Recorder.Record(*r)
 }
-
-// codeVerify tells a verifier's rows from others.
-const codeVerify = "verify"

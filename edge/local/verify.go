@@ -14,7 +14,7 @@ const maxAttempts = 3
 
 // verified is what became of asking the local model about its own answer.
 type verified struct {
-	Outcome string          `json:"outcome,omitempty"`
+	Outcome ballot.Outcome  `json:"outcome,omitempty"`
 	Votes   *verifier.Votes `json:"votes,omitempty"`
 	Before  *float64        `json:"before,omitempty"` // confidence without them
 	Grade   learn.Grade     `json:"grade,omitempty"`  // of the votes
@@ -22,30 +22,6 @@ type verified struct {
 	asked bool
 	used  openai.Usage
 }
-
-// Outcomes of a verification that asked, and of one that did not.
-const (
-	voteSame    = "same"
-	voteToCloud = "to_cloud" // votes turned a kept answer into an escalation
-	voteToEdge  = "to_edge"  // and the other way round
-	voteTimeout = "timeout"
-	voteError   = "error"
-	voteUnread  = "unread"  // neither yes nor no
-	voteLearned = "learned" // for a label alone, off the request's path
-
-	unaskedNotViable   = "not_viable" // the table of votes is not usable
-	unaskedCertain     = "certain"    // no votes could turn the verdict
-	unaskedFailed      = "validator_failed"
-	unaskedUnknown     = "signal_unusable"
-	unaskedShown       = "shown"
-	unaskedHedged      = "hedged"
-	unaskedForm        = "no_text" // a tool call, no text or too much of it
-	unaskedBlocked     = "blocked" // the cloud may not be asked
-	unaskedDeadline    = "deadline"
-	unaskedCap         = "cap"
-	unaskedBusy        = "busy"
-	unaskedUnsupported = "unsupported" // the model server can tell no votes
-)
 
 // verify asks the local model whether its answer is right, where the settings want
 // that and its votes can turn the verdict v on the whole answer.
@@ -59,35 +35,35 @@ func (f *flight) verify(v cascade.Verdict) cascade.Verdict {
 	if c.vote.Outcome = f.unasked(&v, view); c.vote.Outcome == "" {
 		v = f.poll(v, view)
 	}
-	f.s.metrics.verified.WithLabelValues(c.vote.Outcome).Inc()
+	f.s.metrics.verified.WithLabelValues(string(c.vote.Outcome)).Inc()
 	return v
 }
 
 // unasked is why nobody is asked, "" where somebody is.
-func (f *flight) unasked(v *cascade.Verdict, view *learn.View) string {
+func (f *flight) unasked(v *cascade.Verdict, view *learn.View) ballot.Outcome {
 	c, s := f.c, f.s
 	_, blocked := cascade.Blocks(c.ask, c.node)
 	switch {
 	case v.Reason == cascade.ReasonValidatorFailed:
-		return unaskedFailed
+		return ballot.Broken
 	case !v.Known:
-		return unaskedUnknown
+		return ballot.NoSignal
 	case f.early || f.decided:
-		return unaskedShown
+		return ballot.Shown
 	case f.asked != nil || !c.hedged.IsZero():
-		return unaskedHedged
+		return ballot.Hedged
 	case !c.votable():
-		return unaskedForm
+		return ballot.NoText
 	case blocked != "":
-		return unaskedBlocked
+		return ballot.Blocked
 	case view.VerifierGrade != learn.GradeUsable || view.Verifier.Samples() != c.settings().Verify.Samples:
-		return unaskedNotViable
+		return ballot.NotViable
 	case !cascade.VotesMatter(v.Confidence, &c.policy, view.CloudQuality, view.Verifier):
-		return unaskedCertain
+		return ballot.Certain
 	case c.ask.Remaining != 0 && s.voting.p90()+c.node.RTT+c.node.CloudP90 >= c.ask.Remaining:
-		return unaskedDeadline
+		return ballot.Late
 	case c.edgeRuns+c.cloudSends+2 > maxAttempts: // the votes, and an escalation
-		return unaskedCap
+		return ballot.Capped
 	}
 	return ""
 }
@@ -101,28 +77,26 @@ func (c *call) votable() bool {
 // left.
 func (f *flight) poll(v cascade.Verdict, view *learn.View) cascade.Verdict {
 	c, s := f.c, f.s
-	p := s.newPoll(c)
-	votes, outcome := p.ask(f.ctx)
-	if c.vote.asked, c.vote.used = p.sent, p.used; p.sent {
+	heard := s.newPoll(c).ask(f.ctx)
+	if c.vote.asked, c.vote.used = heard.Sent, heard.Used; heard.Sent {
 		c.edgeRuns++
 	}
 	node := c.refresh(s)
 	pe, pol := v.Confidence, c.policy
-	if outcome == "" {
-		c.vote.Votes, c.vote.Before = votes, &v.Confidence
-		pe, pol = cascade.Voted(pe, pol, view.CloudQuality, view.Verifier, votes.Yes)
+	if heard.Votes != nil {
+		c.vote.Votes, c.vote.Before = heard.Votes, &v.Confidence
+		pe, pol = cascade.Voted(pe, pol, view.CloudQuality, view.Verifier, heard.Votes.Yes)
 	}
 	after := cascade.Judge(&c.ask, pe, true, false, &pol, &node)
-	switch {
-	case outcome != "":
+	switch c.vote.Outcome = heard.Outcome; {
+	case heard.Votes == nil:
 	case after.Wanted == v.Wanted:
-		outcome = voteSame
+		c.vote.Outcome = ballot.Same
 	case after.Wanted:
-		outcome = voteToCloud
+		c.vote.Outcome = ballot.Escalates
 	default:
-		outcome = voteToEdge
+		c.vote.Outcome = ballot.Keeps
 	}
-	c.vote.Outcome = outcome
 	return after
 }
 

@@ -62,11 +62,11 @@ func TestVotesTurnTheVerdict(t *testing.T) {
 		outcome string
 	}{
 		{"kept, and right", voting(keeps, workertest.Vote{Yes: .95}), cascade.TierEdge, cascade.ReasonConfident, 3, "same"},
-		{"kept, but wrong", voting(keeps, workertest.Vote{Yes: .05}), cascade.TierCloud, cascade.ReasonLowConfidence, 0, "to_cloud"},
+		{"kept, but wrong", voting(keeps, workertest.Vote{Yes: .05}), cascade.TierCloud, cascade.ReasonLowConfidence, 0, "escalates"},
 		{"doubtful, and wrong", voting(letsOver, workertest.Vote{Yes: .05}), cascade.TierCloud, cascade.ReasonLowConfidence, 0, "same"},
-		{"doubtful, but right", voting(letsOver, workertest.Vote{Yes: .95}), cascade.TierEdge, cascade.ReasonConfident, 3, "to_edge"},
+		{"doubtful, but right", voting(letsOver, workertest.Vote{Yes: .95}), cascade.TierEdge, cascade.ReasonConfident, 3, "keeps"},
 		{"samples where nothing is told", voting(letsOver, workertest.Vote{Sampled: "yyy"}), cascade.TierCloud, cascade.ReasonLowConfidence, -1, "unsupported"},
-		{"and then they are asked for", voting(letsOver, workertest.Vote{Sampled: "yyy"}), cascade.TierEdge, cascade.ReasonConfident, 3, "to_edge"},
+		{"and then they are asked for", voting(letsOver, workertest.Vote{Sampled: "yyy"}), cascade.TierEdge, cascade.ReasonConfident, 3, "keeps"},
 	} {
 		n.worker.Set(tt.reply)
 		asked, rows := len(n.worker.Seen()), len(n.rows.all())
@@ -109,7 +109,7 @@ func TestVotesTurnTheVerdict(t *testing.T) {
 			t.Errorf("%s: played again %v, was %v", tt.name, pe, *r.Conf)
 		}
 	}
-	if m := n.metric("weir_edge_verify_total", "to_edge"); m != 2 {
+	if m := n.metric("weir_edge_verify_total", "keeps"); m != 2 {
 		t.Errorf("metric %v", m)
 	}
 }

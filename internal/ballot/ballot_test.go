@@ -1,9 +1,11 @@
 package ballot
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -99,16 +101,45 @@ func TestWays(t *testing.T) {
 		{nil, Probs}, {ErrUnread, Probs}, {openai.BadRequest("messages", "x", "no"), Probs},
 		{openai.BadRequest("top_logprobs", "x", "no"), Samples}, {ErrUnread, Samples}, {fmt.Errorf("so: %w", ErrNoSamples), Nowise}, {nil, Nowise},
 	} {
-		w.Tell("m", w.Of("m"), tt.err)
+		w.tell("m", w.Of("m"), tt.err)
 		if got := w.Of("m"); got != tt.want || w.Of("other") != Probs {
 			t.Errorf("%d, %v: %d", i, tt.err, got)
 		}
 	}
 	for i := range 3 * mostKnown {
-		w.Tell(fmt.Sprint(i), Probs, ErrNoProbs)
+		w.tell(fmt.Sprint(i), Probs, ErrNoProbs)
 	}
 	if len(w.by) > mostKnown {
 		t.Errorf("%d are remembered", len(w.by))
+	}
+}
+
+// Asking tells votes, or why there are none; what a server cannot do it is not
+// asked again.
+func TestAskOnce(t *testing.T) {
+	var w Ways
+	c := &Case{Text: true, Request: &openai.Request{}, Samples: 1}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for i, tt := range []struct {
+		ctx  context.Context
+		says string
+		err  error
+		want Heard
+	}{
+		{t.Context(), `{"choices":[{"logprobs":{"top_logprobs":[{"YES":-0.1}]}}],"usage":{"prompt_tokens":3}}`, nil, Heard{Votes: &verifier.Votes{Yes: 1, Of: 1}, Sent: true, Ran: true, Used: openai.Usage{PromptTokens: 3}}},
+		{t.Context(), `{"choices":[{"logprobs":{"top_logprobs":[{"x":-0.1}]}}]}`, nil, Heard{Outcome: Unread, Sent: true, Ran: true}},
+		{t.Context(), "", errors.New("down"), Heard{Outcome: Failed, Sent: true}},
+		{gone, "", context.Canceled, Heard{Outcome: Failed, Sent: true}},
+		{t.Context(), `{}`, nil, Heard{Outcome: Unsupported, Sent: true, Ran: true}},
+		{t.Context(), `{"choices":[{"text":"yes"}]}`, nil, Heard{Votes: &verifier.Votes{Yes: 1, Of: 1}, Sent: true, Ran: true}},
+		{t.Context(), `{}`, nil, Heard{Outcome: Unsupported, Sent: true, Ran: true}},
+		{t.Context(), `{}`, nil, Heard{Outcome: Unsupported}},
+	} {
+		got := w.Ask(tt.ctx, "m", c, func(context.Context, openai.Body) ([]byte, error) { return []byte(tt.says), tt.err })
+		if !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%d: %+v, want %+v", i, got, tt.want)
+		}
 	}
 }
 

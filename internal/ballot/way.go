@@ -34,9 +34,9 @@ func (w *Ways) Of(model string) Way {
 	return w.by[model]
 }
 
-// Tell notes what came of asking a way: a server that cannot be asked so is asked
+// tell notes what came of asking a way: a server that cannot be asked so is asked
 // the next way from now on.
-func (w *Ways) Tell(model string, way Way, err error) {
+func (w *Ways) tell(model string, way Way, err error) {
 	refused, isRefusal := errors.AsType[*openai.Error](err)
 	cannot := errors.Is(err, ErrNoProbs) || errors.Is(err, ErrNoSamples) || isRefusal && refused.Status == 400 && aboutAsking(refused.Param)
 	if !cannot || way >= Nowise {
