@@ -22,6 +22,7 @@ import (
 	"github.com/quic-go/quic-go/http3"
 	"go.uber.org/goleak"
 
+	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/cloud/gateway"
 	"github.com/weirhq/weir/engine/worker"
 	"github.com/weirhq/weir/internal/cli"
@@ -68,6 +69,11 @@ func (p *fakePlane) Claim(context.Context, gateway.Claim) (gateway.Claimed, erro
 	return gateway.Claimed{Mine: true, SameBody: true}, nil
 }
 func (p *fakePlane) DropClaim(context.Context, gateway.Claim) error { return nil }
+func (p *fakePlane) Answered(gateway.Answer)                        {}
+func (p *fakePlane) Score(context.Context, gateway.Score) error     { return gateway.ErrUnknownAnswer }
+func (p *fakePlane) Arms(context.Context) (map[string]cascading.Arms, error) {
+	return nil, nil
+}
 func (p *fakePlane) Register(r gin.IRouter) {
 	r.GET("/edge/v1/snapshot", func(c *gin.Context) { c.String(http.StatusOK, c.Request.Proto) })
 }

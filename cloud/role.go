@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirhq/weir/cloud/admit"
+	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/cloud/control"
 	"github.com/weirhq/weir/cloud/gateway"
 	"github.com/weirhq/weir/cloud/pool"
@@ -32,12 +33,15 @@ type plane interface {
 	gateway.Recorder
 	gateway.UsageReader
 	gateway.Claims
+	gateway.Feedback
 	// Register adds the routes of devices and operators.
 	Register(gin.IRouter)
 	// Attach gives the routes of operators the instances to tell of.
 	Attach(control.Instances)
 	// Run loads and refreshes until ctx ends.
 	Run(ctx context.Context) error
+	// Arms are what the equal pools of models have earned over all gateways.
+	Arms(context.Context) (map[string]cascading.Arms, error)
 	// DatabaseUp reports whether the last contact with the database succeeded.
 	DatabaseUp() bool
 	// Leases is the store of budgets that several gateways share; nil where
@@ -58,6 +62,7 @@ type role struct {
 	plane    plane
 	client   *http.Client
 	cascades *cascadeState
+	models   map[string]gateway.Model
 }
 
 // newRole binds the sockets and wires everything to them. auth signs this
@@ -92,11 +97,12 @@ func newRole(conf Config, p plane, auth *pki.Authority, tel *telemetry.Telemetry
 	if err != nil {
 		return nil, err
 	}
+	r.models = models
 	if r.cascades, err = newCascadeState(conf.DataDir, models, log); err != nil {
 		return nil, err
 	}
 	r.gateway, err = gateway.New(gateway.Options{
-		Directory: p, Admission: r.admit, Recorder: p, Usage: p, Claims: p, Pool: r.pool, Models: models, Client: r.client, Telemetry: tel, Log: log,
+		Directory: p, Admission: r.admit, Recorder: p, Usage: p, Claims: p, Feedback: p, Pool: r.pool, Models: models, Client: r.client, Telemetry: tel, Log: log,
 		Timeouts:    gateway.Timeouts{FirstByte: conf.FirstByteTimeout, Stall: conf.StallTimeout, Answer: conf.AnswerTimeout},
 		MaxAttempts: conf.MaxAttempts, MaxInFlight: conf.MaxInflight, Node: conf.Name, Epoch: epoch,
 		Mount: p.Register, AltSvc: r.servers.altSvc,
@@ -133,6 +139,7 @@ func (r *role) run(ctx context.Context) error {
 	var support errgroup.Group
 	support.Go(func() error { r.pool.Run(after); return nil })
 	support.Go(func() error { r.cascades.run(after, saveCascades); return nil })
+	support.Go(func() error { followArms(after, r.plane.Arms, r.models, armsEvery); return nil })
 	// Leases go back before the plane closes the database.
 	admitting, leave := context.WithCancel(after)
 	defer leave()

@@ -1,6 +1,7 @@
 package cascading
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -15,8 +16,12 @@ type Cell struct{ Class, Pool string }
 // Arms are what the equals' answers have earned.
 type Arms map[Cell]tiers.Arm
 
-// SetArms replaces what is known of the equals. The map is not changed any more.
-func (e *Entry) SetArms(a Arms) { e.arms.Store(&a) }
+// SetArms replaces what is known of the equals. The entry owns the map from now on,
+// and leaves pools out that it does not have any more.
+func (e *Entry) SetArms(a Arms) {
+	maps.DeleteFunc(a, func(c Cell, _ tiers.Arm) bool { return !slices.Contains(e.Equals(), c.Pool) })
+	e.arms.Store(&a)
+}
 
 // Arms returns what is known of the equals.
 func (e *Entry) Arms() Arms { return *e.arms.Load() }
@@ -211,10 +216,10 @@ func (e *Entry) Paid(pool string, nano int64, took time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if nano > 0 {
-		learn(&e.mean[i], float64(nano))
+		average(&e.mean[i], float64(nano))
 	}
 	if took > 0 {
-		learn(&e.took[i], took.Seconds())
+		average(&e.took[i], took.Seconds())
 	}
 }
 

@@ -85,8 +85,8 @@ func (e *Entry) cost(tier int, bound int64) int64 {
 	return bound
 }
 
-// learn moves a mean of a pool by one answer.
-func learn(mean *float64, x float64) {
+// average moves a mean of a pool by one answer.
+func average(mean *float64, x float64) {
 	if *mean == 0 {
 		*mean = x
 	}

@@ -13,7 +13,7 @@ func (c *Control) adminRoutes() []adminRoute {
 	var all []adminRoute
 	for _, part := range [][]adminRoute{
 		tenantRoutes(), tokenRoutes(), c.keyRoutes(), c.limitRoutes(), classRoutes(), priceRoutes(), policyRoutes(),
-		c.deviceRoutes(), c.expertRoutes(), c.poolRoutes(), c.memberRoutes(), usageRoutes(), auditRoutes(), c.metaRoutes(),
+		c.deviceRoutes(), c.expertRoutes(), c.poolRoutes(), c.memberRoutes(), armRoutes(), usageRoutes(), auditRoutes(), c.metaRoutes(),
 	} {
 		all = append(all, part...)
 	}

@@ -63,6 +63,7 @@ type Control struct {
 	// adminsUsed collects when admin tokens were used.
 	adminsUsed sightings
 	sealer     sealer
+	answers    answers   // to be noted
 	instances  Instances // nil where the process has none
 	kept       string    // list of members on disk, for follow alone
 }

@@ -43,6 +43,7 @@ func (c *Control) Run(ctx context.Context) error {
 		changed := make(chan struct{}, 1)
 		g.Go(func() error { c.listen(ctx, changed); return nil })
 		g.Go(func() error { c.keepHouse(ctx); return nil })
+		g.Go(func() error { c.keepAnswers(ctx); return nil })
 		c.follow(ctx, changed)
 		return nil
 	})
@@ -219,6 +220,7 @@ func (c *Control) tidy(ctx context.Context) error {
 		c.store.SweepClaims(ctx),
 		c.store.SweepReplays(ctx),
 		c.store.SweepInstances(ctx),
+		c.sweepAnswers(ctx, now),
 		c.retain(ctx, now),
 	)
 }

@@ -1,0 +1,182 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/cascade/tiers"
+	"github.com/weirhq/weir/cloud/cascading"
+	"github.com/weirhq/weir/cloud/control/openapi"
+	"github.com/weirhq/weir/cloud/gateway"
+	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/tenants/store"
+)
+
+var _ gateway.Feedback = (*Control)(nil)
+
+const (
+	// maxAnswers wait while the database is away; those beyond can be scored by
+	// nobody, and nothing else is lost with them.
+	maxAnswers  = 8192
+	noteAnswers = time.Second
+	// armWindow labels of an arm count: what older ones weigh is less than 1 %.
+	armWindow = 5000
+	// openLonger is for how long answers are kept beyond the time for scores.
+	openLonger = 24 * time.Hour
+)
+
+// answers are those on their way to the database.
+type answers struct {
+	flushing sync.Mutex // one at a time, so that who scores finds what was noted before
+
+	mu    sync.Mutex
+	waits []gateway.Answer
+	lost  int // since it was last told
+}
+
+// add takes answers, at the front those that have waited before.
+func (q *answers) add(again bool, more ...gateway.Answer) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	room := min(len(more), max(0, maxAnswers-len(q.waits)))
+	q.lost += len(more) - room
+	if again {
+		q.waits = append(more[:room:room], q.waits...)
+	} else {
+		q.waits = append(q.waits, more[:room]...)
+	}
+}
+
+func (q *answers) take() (waits []gateway.Answer, lost int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waits, lost = q.waits, q.lost
+	q.waits, q.lost = nil, 0
+	return waits, lost
+}
+
+// Answered implements gateway.Feedback. It does not wait for the database.
+func (c *Control) Answered(a gateway.Answer) { c.answers.add(false, a) }
+
+// keepAnswers writes answers until ctx ends, and then what is left.
+func (c *Control) keepAnswers(ctx context.Context) {
+	for sleep(ctx, noteAnswers) {
+		if err := c.flushAnswers(ctx); err != nil && ctx.Err() == nil && c.DatabaseUp() {
+			c.o.Log.Warn("answers were not noted, will try again", "error", err)
+		}
+	}
+	_ = c.flushAnswers(context.WithoutCancel(ctx)) // nobody is left to try again
+}
+
+// flushAnswers writes what waits. Those that broke their form are bad ones.
+func (c *Control) flushAnswers(ctx context.Context) error {
+	c.answers.flushing.Lock()
+	defer c.answers.flushing.Unlock()
+	waits, lost := c.answers.take()
+	if lost > 0 {
+		c.o.Log.Warn("answers cannot be scored: too many waited for the database", "answers", lost)
+	}
+	if len(waits) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	rows := make([]store.Answer, len(waits))
+	for i := range waits {
+		rows[i] = stored(&waits[i])
+	}
+	err := c.store.NoteAnswers(ctx, rows)
+	for i := 0; i < len(waits) && err == nil; i++ {
+		if waits[i].Broken {
+			err = c.store.PutLabel(ctx, labelFor(&waits[i], store.KindValidator, 0))
+		}
+	}
+	if err != nil {
+		c.answers.add(true, waits...)
+	}
+	return err
+}
+
+func stored(a *gateway.Answer) store.Answer {
+	return store.Answer{TenantID: a.TenantID, OperationID: a.Operation, DeviceID: a.Device, Model: a.Model, Class: a.Class, Pool: a.Pool,
+		Propensity: a.Propensity, At: a.At}
+}
+
+func labelFor(a *gateway.Answer, kind string, score float64) store.Label {
+	return store.Label{TenantID: a.TenantID, OperationID: a.Operation, DeviceID: a.Device, Kind: kind, Score: score, Decay: tiers.Decay, Window: armWindow}
+}
+
+// Score implements gateway.Feedback.
+func (c *Control) Score(ctx context.Context, s gateway.Score) error {
+	if err := c.flushAnswers(ctx); err != nil {
+		return err
+	}
+	l := labelFor(&gateway.Answer{Operation: s.Operation, TenantID: s.TenantID, Device: s.Device}, store.KindFeedback, s.Value)
+	if s.Known != nil {
+		known := stored(s.Known)
+		l.Known = &known
+	}
+	err := c.store.PutLabel(ctx, l)
+	if errors.Is(err, store.ErrNotFound) {
+		return gateway.ErrUnknownAnswer
+	}
+	return err
+}
+
+// Arms are what the equal pools of each model have earned over all gateways.
+func (c *Control) Arms(ctx context.Context) (map[string]cascading.Arms, error) {
+	all, err := c.store.Arms(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]cascading.Arms{}
+	for _, a := range all {
+		if out[a.Model] == nil {
+			out[a.Model] = cascading.Arms{}
+		}
+		out[a.Model][cascading.Cell{Class: a.Class, Pool: a.Pool}] = tiers.Arm{Right: a.Good, Wrong: a.Bad}
+	}
+	return out, nil
+}
+
+// sweepAnswers drops what can be scored no more, and old labels.
+func (c *Control) sweepAnswers(ctx context.Context, now time.Time) error {
+	return c.store.SweepAnswers(ctx, now.Add(-contract.FeedbackLife-openLonger), now.Add(-c.o.Retention))
+}
+
+// shownArm is an arm for operators.
+type shownArm struct {
+	Model     string    `json:"model" doc:"as applications ask for it"`
+	Class     string    `json:"class" doc:"SLO class; empty: none"`
+	Pool      string    `json:"pool"`
+	Mean      float64   `json:"mean" doc:"expected quality, 0 to 1"`
+	Low       float64   `json:"low" doc:"below it the quality lies with a probability of 5 %"`
+	High      float64   `json:"high" doc:"above it, with 5 %"`
+	Labels    int       `json:"labels" doc:"that count, at most 5000"`
+	Weight    float64   `json:"weight" doc:"of the labels, old ones fading"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+func armRoutes() []adminRoute {
+	return []adminRoute{
+		view("/arms", platform, "listArms", "Show what the answers of equal pools have earned, by model, class and pool.",
+			[]openapi.Param{{Name: "model", In: "query", Doc: "of one model only"}}, listArms),
+	}
+}
+
+func listArms(a *adminCall) (list[shownArm], error) {
+	l := list[shownArm]{Object: "list", Data: []shownArm{}}
+	all, err := a.tx.Arms(a.ctx)
+	for _, arm := range all {
+		if m := a.query["model"]; m != "" && m != arm.Model {
+			continue
+		}
+		post := tiers.Arm{Right: arm.Good, Wrong: arm.Bad}
+		low, high := post.Interval(.9)
+		l.Data = append(l.Data, shownArm{Model: arm.Model, Class: arm.Class, Pool: arm.Pool, Mean: post.Mean(), Low: low, High: high,
+			Labels: arm.Labels, Weight: arm.Good + arm.Bad, UpdatedAt: arm.UpdatedAt})
+	}
+	return l, err
+}
