@@ -23,11 +23,35 @@ type answer struct {
 	late      bool   // the client's patience ended first
 	ends      int    // how many of [DONE] and error events came
 	attempts  int    // as the gateway tells
+	id        string // of the newest event
+	ids       int    // how many different ones came after one another
+	picks     []pick // of a question with logprobs
+	prompt    int    // tokens, by the usage, as made is
+	made      int
+}
+
+// question is what a client asks, always for the likeliest tokens.
+type question struct {
+	model, prompt string
+	tokens        int // as many are made
+	stream        bool
+	logprobs      bool // with those of the two best
+}
+
+func (q question) body() string {
+	more := ""
+	if q.stream {
+		more += `,"stream":true,"stream_options":{"include_usage":true}`
+	}
+	if q.logprobs {
+		more += `,"logprobs":true,"top_logprobs":2`
+	}
+	return fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%q}],"max_tokens":%d,"temperature":0,"ignore_eos":true%s}`, q.model, q.prompt, q.tokens, more)
 }
 
 // whole reports a complete answer.
 func (a *answer) whole() bool {
-	return a.status == http.StatusOK && a.done && a.fault == "" && a.broken == nil && a.ends == 1
+	return a.status == http.StatusOK && a.done && a.fault == "" && a.broken == nil && a.ends == 1 && a.ids == 1
 }
 
 // said reports that a failed answer says so: by an error, or by a connection
@@ -42,12 +66,15 @@ func (f *fleet) ask(ctx context.Context, gateway string, prompt, tokens int, str
 	return f.askWith(ctx, gateway, fmt.Sprint("prompt ", prompt), tokens, stream, first...)
 }
 
-func (f *fleet) askWith(ctx context.Context, gateway, prompt string, tokens int, stream bool, first ...func()) (a answer) {
+func (f *fleet) askWith(ctx context.Context, gateway, prompt string, tokens int, stream bool, first ...func()) answer {
+	return f.pose(ctx, gateway, question{model: model, prompt: prompt, tokens: tokens, stream: stream}, first...)
+}
+
+func (f *fleet) pose(ctx context.Context, gateway string, q question, first ...func()) (a answer) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	defer func() { a.late = ctx.Err() != nil }()
-	body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%q}],"max_tokens":%d,"stream":%v,"temperature":0,"ignore_eos":true}`, model, prompt, tokens, stream)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.all[gateway].url+"/v1/chat/completions", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.all[gateway].url+"/v1/chat/completions", strings.NewReader(q.body()))
 	if err != nil {
 		a.broken = err
 		return a
@@ -61,7 +88,7 @@ func (f *fleet) askWith(ctx context.Context, gateway, prompt string, tokens int,
 	}
 	defer resp.Body.Close()
 	a.status, a.operation = resp.StatusCode, resp.Header.Get("X-Request-Id")
-	if !stream || a.status != http.StatusOK {
+	if !q.stream || a.status != http.StatusOK {
 		data, err := io.ReadAll(resp.Body)
 		a.broken, a.done = err, a.status == http.StatusOK
 		a.take(data)
@@ -102,16 +129,32 @@ func (a *answer) read(r io.Reader, first []func()) {
 // take reads an event or a body.
 func (a *answer) take(data []byte) {
 	var v struct {
-		Choices []struct{ Delta, Message struct{ Content string } }
-		Error   *struct{ Code string }
-		Weir    *struct{ Attempts int }
+		ID      string
+		Choices []struct {
+			Delta, Message struct{ Content string }
+			Logprobs       struct{ Content []pick }
+		}
+		Usage *struct {
+			Prompt int `json:"prompt_tokens"`
+			Made   int `json:"completion_tokens"`
+		}
+		Error *struct{ Code string }
+		Weir  *struct{ Attempts int }
 	}
 	if err := json.Unmarshal(data, &v); err != nil {
 		a.fault = "not JSON: " + string(data[:min(len(data), 80)])
 		return
 	}
+	if v.ID != "" && v.ID != a.id {
+		a.id = v.ID
+		a.ids++
+	}
 	for _, c := range v.Choices {
 		a.text += c.Delta.Content + c.Message.Content
+		a.picks = append(a.picks, c.Logprobs.Content...)
+	}
+	if v.Usage != nil {
+		a.prompt, a.made = v.Usage.Prompt, v.Usage.Made
 	}
 	if v.Weir != nil {
 		a.attempts = v.Weir.Attempts

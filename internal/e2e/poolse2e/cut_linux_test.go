@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/engine/gguf"
 )
 
 type cableCut struct {
@@ -50,7 +52,7 @@ func TestNetworkCutsRealWorkers(t *testing.T) {
 	}
 	n := newNetwork(t)
 	f := emptyFleet(t, n)
-	f.workers(t, f.randomModel(t, 5e6), "p1", "p2", "d1", "d2")
+	f.workers(t, f.randomModel(t, 5e6, gguf.Q8_0), "p1", "p2", "d1", "d2")
 	f.gateways(t, false)
 	cuts := []cableCut{{"p1", both}, {"d1", both}, {"p1", towards}, {"p1", from}, {"d1", towards}, {"d1", from}}
 	for _, c := range cuts[:count(1, len(cuts))] {

@@ -263,8 +263,19 @@ func eventually(t *testing.T, what string, ok func() bool) {
 type pooled struct {
 	Name     string
 	Role     string
+	Model    string
 	InFlight struct{ Requests int } `json:"in_flight"`
 	Report   *struct{ Running, Waiting int }
+	Ready    bool
+	Suspect  bool
+	Failing  string
+	Moves    moved
+}
+
+// moved counts streams that left an instance, by cause, and that came.
+type moved struct {
+	Gave map[string]int
+	Took int
 }
 
 func (f *fleet) pools(gateway string) []pooled {
@@ -294,23 +305,44 @@ func (f *fleet) gauge(gateway, name string) float64 { return f.metric(f.all[gate
 
 // metric reads the first series of a metric, -1 when it cannot.
 func (f *fleet) metric(url, name string) float64 {
+	if all := f.series(url, name, ""); len(all) > 0 {
+		return all[0]
+	}
+	return -1
+}
+
+// worker sums those series of a worker's metric that have the label.
+func (f *fleet) worker(t *testing.T, name, metric, label string) (sum float64) {
+	t.Helper()
+	all := f.series(f.all[name].url, metric, label)
+	if len(all) == 0 {
+		t.Fatalf("%s has no metric %s of %q", name, metric, label)
+	}
+	for _, n := range all {
+		sum += n
+	}
+	return sum
+}
+
+// series reads those series of a metric that have the label.
+func (f *fleet) series(url, name, label string) (all []float64) {
 	resp, err := f.http.Get(url + "/metrics")
 	if err != nil {
-		return -1
+		return nil
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return -1
+		return nil
 	}
 	for line := range strings.Lines(string(body)) {
 		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if series != name && !strings.HasPrefix(series, name+"{") {
+		if series != name && !strings.HasPrefix(series, name+"{") || !strings.Contains(series, label) {
 			continue
 		}
 		if n, err := strconv.ParseFloat(value, 64); err == nil {
-			return n
+			all = append(all, n)
 		}
 	}
-	return -1
+	return all
 }

@@ -22,13 +22,21 @@ const (
 // come yet.
 func (f *fleet) crowd(t *testing.T, n, tokens int, hit func()) []answer {
 	t.Helper()
+	return f.crowdOf(t, n, func(i int) question {
+		return question{model: model, prompt: fmt.Sprint("prompt ", i%prompts), tokens: tokens, stream: true}
+	}, hit)
+}
+
+// crowdOf is crowd with questions of its own.
+func (f *fleet) crowdOf(t *testing.T, n int, question func(i int) question, hit func()) []answer {
+	t.Helper()
 	out := make([]answer, n)
 	var running atomic.Int64
 	var wg sync.WaitGroup
 	reached := make(chan struct{})
 	for i := range n {
 		wg.Go(func() {
-			out[i] = f.ask(t.Context(), gatewayOf(i), i%prompts, tokens, true, func() {
+			out[i] = f.pose(t.Context(), gatewayOf(i), question(i), func() {
 				if running.Add(1) == int64(n/3) {
 					close(reached)
 				}

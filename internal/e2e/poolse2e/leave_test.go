@@ -6,15 +6,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/engine/gguf"
 )
 
 // TestClientLeavesRealWorkers: a client leaves at each stage of its request.
 // Both legs end, long before the answer would, and the gateway keeps nothing.
 func TestClientLeavesRealWorkers(t *testing.T) {
 	f := emptyFleet(t, loopback{})
-	f.workers(t, f.randomModel(t, 20e6), "p1", "d1") // computes a long prompt for seconds
+	f.workers(t, f.randomModel(t, 20e6, gguf.Q8_0), "p1", "d1") // computes a long prompt for seconds
 	f.gateways(t, true)
-	long := strings.Repeat("many words ", 250)
+	long := strings.Repeat("many words ", 340)
 	warm := f.askWith(t.Context(), "g1", "short", 8, true)
 	if !warm.whole() {
 		t.Fatalf("before anything happened: %+v", warm)
@@ -22,7 +24,8 @@ func TestClientLeavesRealWorkers(t *testing.T) {
 	f.idle(t)
 	f.http.CloseIdleConnections()
 	before := f.gauge("g1", "go_goroutines")
-	const length, made = 3000, "vllm:generation_tokens_total"
+	const length, made, computed = 3000, "vllm:generation_tokens_total", "weir:prompt_tokens_computed_total"
+	const step = 512 // tokens of a prompt that nobody else disturbs
 	for _, stage := range []struct {
 		name, prompt string
 		stream       bool
@@ -41,14 +44,20 @@ func TestClientLeavesRealWorkers(t *testing.T) {
 			if stage.first {
 				<-seen
 			}
+			prompt := f.worker(t, "p1", computed, "")
 			at := time.Now()
 			leave()
 			if a := <-left; a.whole() {
 				t.Fatalf("the answer was whole: %+v", a)
 			}
 			eventually(t, "nobody computes", func() bool { return f.runs("p1") == 0 && f.runs("d1") == 0 })
-			t.Logf("left at %s: both workers idle after %v", stage.name, time.Since(at).Round(time.Millisecond))
+			took := time.Since(at).Round(time.Millisecond)
 			f.idle(t)
+			prompt = f.worker(t, "p1", computed, "") - prompt
+			t.Logf("left at %s: both workers idle after %v and %.0f more tokens of the prompt", stage.name, took, prompt)
+			if prompt > 2*step { // one may end while the word is on its way
+				t.Errorf("%.0f tokens of the prompt were computed for nobody", prompt)
+			}
 			most := length - 1.0
 			if stage.at == "p1" {
 				most = 0

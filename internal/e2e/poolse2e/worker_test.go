@@ -4,6 +4,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,19 +24,38 @@ func library(t *testing.T) string {
 	return lib
 }
 
-// randomModel writes a model with random weights.
-func (f *fleet) randomModel(t *testing.T, params int64) string {
+// randomModel writes a model with random weights. Where they are not quantised,
+// neither are the activations that they meet: then other shapes of a batch move
+// the logits by little.
+func (f *fleet) randomModel(t *testing.T, params int64, weights gguf.Type) string {
 	t.Helper()
 	file := filepath.Join(f.dir, "random.gguf")
-	if _, err := random.WriteFile(file, random.Options{Arch: "llama", Params: params, Context: 4096, Type: gguf.Q8_0, Seed: 1}); err != nil {
+	if _, err := random.WriteFile(file, random.Options{Arch: "llama", Params: params, Context: 4096, Type: weights, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	return file
 }
 
-// workers starts workers of the model in file, with certificates; their roles
-// are those of their first letters.
+// workers starts workers of the model in file on llama.cpp, as one pool.
 func (f *fleet) workers(t *testing.T, file string, names ...string) {
+	t.Helper()
+	f.pool(t, served{model, file, "llama", 64, "on"}, names...)
+}
+
+// served is a model as a pool serves it.
+type served struct {
+	model, file, runner string
+	seqs                int
+	cache               string
+}
+
+// exactly serves a model so that nothing but the batch moves its logits: with KV
+// buffers that sequences do not share, and every prompt computed in one piece.
+func exactly(model, file, runner string) served { return served{model, file, runner, 16, "off"} }
+
+// pool starts workers with certificates; their roles are those of their first
+// letters.
+func (f *fleet) pool(t *testing.T, s served, names ...string) {
 	t.Helper()
 	lib := library(t)
 	for _, name := range names {
@@ -48,10 +69,10 @@ func (f *fleet) workers(t *testing.T, file string, names ...string) {
 		if err := f.authority.IssueTo(certs, pki.Spec{Peer: pki.Peer{Role: pki.RoleWorker, Name: name}, Hosts: []string{host}}); err != nil {
 			t.Fatal(err)
 		}
-		f.add(t, name, f.scheme()+addr, "", nil, "worker", "--model", file, "--served-model-name", model, "--runner", "llama", "--name", name,
-			"--role", role, "--lib", lib, "--threads", "1", "--max-seqs", "64", "--log-level", "error", "--listen", addr,
+		f.add(t, name, f.scheme()+addr, "", nil, "worker", "--model", s.file, "--served-model-name", s.model, "--runner", s.runner, "--name", name,
+			"--role", role, "--lib", lib, "--threads", "1", "--max-seqs", strconv.Itoa(s.seqs), "--prefix-cache", s.cache, "--log-level", "error", "--listen", addr,
 			"--tls-cert", filepath.Join(certs, pki.CertFile), "--tls-key", filepath.Join(certs, pki.KeyFile), "--tls-ca", filepath.Join(certs, pki.CAFile))
-		f.members = append(f.members, map[string]any{"name": name, "url": f.scheme() + addr, "role": role, "model": model})
+		f.members = append(f.members, map[string]any{"name": name, "url": f.scheme() + addr, "role": role, "model": s.model})
 	}
 }
 
@@ -102,16 +123,30 @@ func TestWorkerKilledWithRealModel(t *testing.T) {
 	}
 }
 
-// outcomes waits for a request's rows in the ledger.
-func (f *fleet) outcomes(t *testing.T, operation string, rows int) string {
+// row is an attempt in the ledger.
+type row struct {
+	Outcome string
+	Input   int `json:"input_tokens"`
+	Output  int `json:"output_tokens"`
+}
+
+// rows waits for so many rows of a request, sorted by their outcomes.
+func (f *fleet) rows(t *testing.T, operation string, n int) []row {
 	t.Helper()
-	var l struct{ Rows []struct{ Outcome string } }
+	var l struct{ Rows []row }
 	eventually(t, "rows in the ledger", func() bool {
-		return f.get(f.all["g2"].url+"/admin/v1/usage?operation_id="+operation, f.admin, &l) == nil && len(l.Rows) == rows
+		return f.get(f.all["g2"].url+"/admin/v1/usage?operation_id="+operation, f.admin, &l) == nil && len(l.Rows) == n
 	})
-	out := make([]string, rows)
-	for i, r := range l.Rows {
-		out[i] = r.Outcome
+	slices.SortFunc(l.Rows, func(a, b row) int { return strings.Compare(a.Outcome, b.Outcome) })
+	return l.Rows
+}
+
+// outcomes waits for a request's rows and names how they ended.
+func (f *fleet) outcomes(t *testing.T, operation string, n int) string {
+	t.Helper()
+	var out []string
+	for _, r := range f.rows(t, operation, n) {
+		out = append(out, r.Outcome)
 	}
 	return strings.Join(out, " ")
 }

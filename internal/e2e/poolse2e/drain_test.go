@@ -1,0 +1,220 @@
+package poolse2e
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/engine/gguf"
+	"github.com/weirhq/weir/internal/testproc"
+)
+
+// mostRecomputed is how many tokens a moved answer may cost its heir.
+const mostRecomputed = 16
+
+// TestDrainRealWorkers: an answer moves with its KV when its worker drains, by
+// command or because it ends. The client gets the text of an answer that was
+// left alone and pays its prompt once.
+func TestDrainRealWorkers(t *testing.T) {
+	library(t)
+	f := emptyFleet(t, loopback{})
+	pools := []served{exactly(model, f.randomModel(t, 5e6, gguf.F32), "llama"), exactly("cloud-llama", "hub-cloud", "llama"), exactly("cloud-moe", "hub-cloud", "moe")}
+	for i, s := range pools {
+		f.pool(t, s, fmt.Sprint("m", 2*i+1), fmt.Sprint("m", 2*i+2))
+	}
+	f.gateways(t, true)
+	for _, s := range pools {
+		random, quantised := s.model == model, s.model == "cloud-llama"
+		q := question{model: s.model, prompt: "tell me all about it" + strings.Repeat(" and then", 30), tokens: 1500}
+		if random {
+			q.tokens = 700 // it is slow
+		}
+		if !random || soak {
+			t.Run(s.model+" by command", func(t *testing.T) { f.movesAlone(t, q, f.drainByCommand) })
+		}
+		if random || soak {
+			t.Run(s.model+" by SIGTERM", func(t *testing.T) { f.movesAlone(t, q, f.drainBySignal) })
+		}
+		if !random && !quantised || !quantised && soak { // quantised, no answer is the same in another batch
+			t.Run(s.model+" under load", func(t *testing.T) { f.movesMany(t, q) })
+		}
+	}
+}
+
+// drainByCommand has 'weir pools drain' drain a worker, and take that back.
+func (f *fleet) drainByCommand(t *testing.T, p *process) (undo func()) {
+	order := func(more ...string) {
+		bin, err := testproc.Binary()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		args := []string{"pools", "drain", p.name, "--cloud-url", f.all["g2"].url, "--admin-token-file", filepath.Join(f.dir, "secrets", "admin-token")}
+		if out, err := exec.Command(bin, append(args, more...)...).CombinedOutput(); err != nil {
+			t.Errorf("weir pools drain: %v: %s", err, out)
+		}
+	}
+	order()
+	return func() { order("--undo") }
+}
+
+// drainBySignal ends a worker, which gives its streams away first, and starts
+// another one.
+func (f *fleet) drainBySignal(t *testing.T, p *process) (undo func()) {
+	p.signal(t, syscall.SIGTERM)
+	return func() { <-p.child.Done(); p.start(t) }
+}
+
+// tally counts hand-offs and moves.
+type tally struct{ fallbacks, recomputed, pulls, pulled, moved, down float64 }
+
+// tally is what a worker has counted of what came from others.
+func (f *fleet) tally(t *testing.T, p *process) tally {
+	t.Helper()
+	n := func(metric, label string) float64 { return f.worker(t, p.name, metric, label) }
+	return tally{n("weir:pd_fallback_total", ""), n("weir:prompt_tokens_computed_total", "decode_leg"), n("weir:kv_pull_seconds_count", ""),
+		n("weir:kv_pull_bytes_total", ""), n("weir:migration_downtime_seconds_count", ""), n("weir:migration_downtime_seconds_sum", "")}
+}
+
+// minus is what has been counted since.
+func (a tally) minus(b tally) tally {
+	return tally{a.fallbacks - b.fallbacks, a.recomputed - b.recomputed, a.pulls - b.pulls, a.pulled - b.pulled, a.moved - b.moved, a.down - b.down}
+}
+
+// stood is how long an answer that moved stood still, on average.
+func (a tally) stood() time.Duration {
+	return time.Duration(a.down / a.moved * float64(time.Second)).Round(100 * time.Microsecond)
+}
+
+// movesAlone drains the worker that streams the answer, which nobody else
+// disturbs. A fast one may have ended before it could move: then again.
+func (f *fleet) movesAlone(t *testing.T, q question, drain func(*testing.T, *process) func()) {
+	alone := f.pose(t.Context(), "g1", q)
+	if !alone.whole() || alone.made != q.tokens {
+		t.Fatalf("before anything happened: %+v", alone)
+	}
+	q.stream = true
+	for range 10 {
+		f.idle(t)
+		var from, heir *process
+		var before tally
+		var undo func()
+		got := f.pose(t.Context(), "g1", q, func() {
+			from, heir = f.sides(q.model)
+			if from == nil || heir == nil {
+				return
+			}
+			before = f.tally(t, heir)
+			undo = drain(t, from)
+		})
+		if !got.whole() || got.text != alone.text || got.made != alone.made || got.prompt != alone.prompt {
+			t.Errorf("moved: %+v\nalone: %+v", got, alone)
+		}
+		if undo == nil {
+			continue // it had ended
+		}
+		n := f.tally(t, heir).minus(before)
+		undo()
+		f.ready(t, "g1")
+		f.ready(t, "g2")
+		if n.moved == 0 {
+			continue
+		}
+		f.paidOnce(t, got, 2)
+		if n.moved != 1 || n.pulls != 1 || n.pulled == 0 || n.fallbacks != 0 || n.recomputed > mostRecomputed {
+			t.Errorf("the heir counts %+v", n)
+		}
+		t.Logf("%s left %s: it stood still for %v; %.0f bytes pulled, %.0f tokens computed again",
+			q.model, from.name, n.stood(), n.pulled, n.recomputed)
+		return
+	}
+	t.Error("no answer was long enough to be moved")
+}
+
+// sides are the worker of a pool that has a request, and another one.
+func (f *fleet) sides(model string) (from, heir *process) {
+	for _, in := range f.pools("g1") {
+		switch {
+		case in.Model != model:
+		case in.InFlight.Requests > 0:
+			from = f.all[in.Name]
+		default:
+			heir = f.all[in.Name]
+		}
+	}
+	return from, heir
+}
+
+// paidOnce wants one row of an answer that ended well, and the others of its
+// parts before it moved, with all its tokens and its prompt once among them.
+func (f *fleet) paidOnce(t *testing.T, a answer, rows int) {
+	t.Helper()
+	all := f.rows(t, a.operation, rows)
+	prompts, prompt, made := 0, 0, 0
+	for i, r := range all {
+		if want := "superseded"; i > 0 && r.Outcome != want || i == 0 && r.Outcome != "ok" {
+			t.Errorf("rows %+v", all)
+		}
+		prompt, made = prompt+r.Input, made+r.Output
+		if r.Input > 0 {
+			prompts++
+		}
+	}
+	if prompts != 1 || prompt != a.prompt || made != a.made {
+		t.Errorf("rows %+v, the answer has %d+%d tokens", all, a.prompt, a.made)
+	}
+}
+
+// movesMany drains a worker under many streams, some of which move. They may
+// part from the answers that were left alone at ties.
+func (f *fleet) movesMany(t *testing.T, q question) {
+	f.idle(t)
+	n := count(6, 12)
+	alone := make([]answer, n)
+	ask := func(i int) question {
+		q := q
+		q.prompt = fmt.Sprint(i, q.prompt)
+		return q
+	}
+	for i := range alone {
+		q := ask(i)
+		q.logprobs = true
+		if alone[i] = f.pose(t.Context(), "g1", q); !alone[i].whole() || len(alone[i].picks) != q.tokens {
+			t.Fatalf("before anything happened: %d tokens, %+v", len(alone[i].picks), alone[i])
+		}
+	}
+	f.idle(t)
+	q.stream = true
+	var workers []*process
+	for _, in := range f.pools("g1") {
+		if in.Model == q.model {
+			workers = append(workers, f.all[in.Name])
+		}
+	}
+	from, heir := workers[0], workers[1]
+	before := f.tally(t, heir)
+	var undo func()
+	answers := f.crowdOf(t, n, ask, func() { undo = f.drainByCommand(t, from) })
+	d := f.tally(t, heir).minus(before)
+	undo()
+	same := 0
+	for i, a := range answers {
+		if !a.whole() {
+			t.Errorf("stream %d: %+v", i, a)
+		} else if sameTextOrTied(t, fmt.Sprint("stream ", i), a.text, alone[i].picks) {
+			same++
+		}
+		f.paidOnce(t, a, a.attempts)
+	}
+	if d.moved == 0 || d.pulls != d.moved || d.pulled == 0 || d.fallbacks != 0 || d.recomputed > mostRecomputed*d.moved {
+		t.Errorf("the heir counts %+v", d)
+	}
+	t.Logf("%s: %.0f of %d streams moved, each stood still for %v; %d are the same as alone, the others part at a tie; %.0f tokens computed again",
+		q.model, d.moved, n, d.stood(), same, d.recomputed)
+	f.ready(t, "g1")
+	f.ready(t, "g2")
+}

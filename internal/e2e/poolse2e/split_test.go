@@ -1,0 +1,90 @@
+package poolse2e
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weirhq/weir/engine/gguf"
+	"github.com/weirhq/weir/engine/models/heldout"
+)
+
+// TestSplitEqualsMixedRealWorkers asks the same of a pool that splits prompts
+// from answers and of one mixed worker, through a gateway: alone the answers have
+// the same bits, under load they may part at ties. Every KV is handed over, and
+// no prompt token is computed where the answer is.
+func TestSplitEqualsMixedRealWorkers(t *testing.T) {
+	library(t)
+	f := emptyFleet(t, loopback{})
+	models := []served{exactly(model, f.randomModel(t, 5e6, gguf.F32), "llama"), exactly("cloud-llama", "hub-cloud", "llama"), exactly("cloud-moe", "hub-cloud", "moe")}
+	for i, s := range models {
+		f.pool(t, s, fmt.Sprint("p", i), fmt.Sprint("d", i))
+		s.model += "-whole"
+		f.pool(t, s, fmt.Sprint("m", i))
+	}
+	f.gateways(t, true)
+	for i, s := range models {
+		t.Run(s.model, func(t *testing.T) {
+			f.splitEqualsMixed(t, s.model, f.all[fmt.Sprint("d", i)])
+		})
+	}
+}
+
+func (f *fleet) splitEqualsMixed(t *testing.T, model string, decode *process) {
+	questions := f.questions(t, model, count(8, 16))
+	whole := make([]answer, len(questions))
+	for i, q := range questions {
+		before := f.tally(t, decode)
+		split := f.pose(t.Context(), "g1", q)
+		f.handedOver(t, decode, before, 1)
+		q.model += "-whole"
+		whole[i] = f.pose(t.Context(), "g1", q)
+		if !split.whole() || !whole[i].whole() || split.prompt != whole[i].prompt || split.made != whole[i].made || split.made == 0 {
+			t.Fatalf("split: %+v\nmixed: %+v", split, whole[i])
+		}
+		sameBits(t, fmt.Sprint("prompt ", i), split.picks, whole[i].picks)
+	}
+	before := f.tally(t, decode)
+	answers := make([]answer, len(questions))
+	var wg sync.WaitGroup
+	for i, q := range questions {
+		q.stream = i%2 == 0
+		wg.Go(func() { answers[i] = f.pose(t.Context(), gatewayOf(i), q) })
+	}
+	wg.Wait()
+	f.handedOver(t, decode, before, len(questions))
+	same := 0
+	for i, a := range answers {
+		if !a.whole() {
+			t.Errorf("prompt %d: %+v", i, a)
+		} else if sameOrTied(t, fmt.Sprint("under load, prompt ", i), a.picks, whole[i].picks) {
+			same++
+		}
+	}
+	t.Logf("%s: %d answers alone are the same; under load %d of %d, the others part at a tie", model, len(whole), same, len(answers))
+}
+
+// questions are prompts that are worth a hand-off.
+func (f *fleet) questions(t *testing.T, model string, n int) []question {
+	t.Helper()
+	examples, err := heldout.Test()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make([]question, n)
+	for i := range out {
+		prompt := examples[i*len(examples)/n].Prompt
+		out[i] = question{model: model, prompt: fmt.Sprintf("%s %s", prompt, strings.Repeat(". ", max(0, 64-len(prompt)/2))), tokens: 60, logprobs: true}
+	}
+	return out
+}
+
+// handedOver wants n hand-offs since before, all of them whole.
+func (f *fleet) handedOver(t *testing.T, decode *process, before tally, n int) {
+	t.Helper()
+	d := f.tally(t, decode).minus(before)
+	if int(d.pulls) != n || d.pulled == 0 || d.fallbacks != 0 || d.recomputed > float64(n) {
+		t.Errorf("of %d hand-offs the decode worker counts %+v", n, d)
+	}
+}
