@@ -31,6 +31,7 @@ type Case struct {
 // run is what is known of a tier's answer.
 type run struct {
 	ran, known     bool
+	failed         bool    // it is no answer, or breaks its form
 	absent         bool    // there is no instance that could give one
 	p              float64 // that it is right
 	reserved, paid int64
@@ -74,7 +75,8 @@ func (c *Case) judge(tier int, pe float64, known, failed, unseen bool, ask *Ask)
 	if failed {
 		pe = 0
 	}
-	c.ran[tier].ran, c.ran[tier].known, c.ran[tier].p = true, known || failed, pe
+	r := &c.ran[tier]
+	r.ran, r.known, r.failed, r.p = true, known || failed, failed, pe
 	var p cascade.Policy
 	if e.drafts == 1 {
 		c.next, p = c.last, e.ctl.Policy(policy.Costs{CloudNano: e.cost(c.last, ask.Nano[c.last])})
@@ -111,9 +113,9 @@ func (c *Case) weigh(tier int, known, failed bool, ask *Ask) cascade.Policy {
 	return p
 }
 
-// above is the next larger tier that is there, or the last.
+// above is the next larger tier that is there and has not answered, or the last.
 func (c *Case) above(tier int) int {
-	for tier++; tier < c.e.drafts && c.ran[tier].absent; tier++ {
+	for tier++; tier < c.e.drafts && (c.ran[tier].absent || c.ran[tier].ran); tier++ {
 	}
 	if tier < c.e.drafts {
 		return tier
@@ -135,8 +137,7 @@ func (c *Case) Absent(tier int, ask Ask) cascade.Reason {
 		c.next = c.route(&ask)
 	}
 	if c.next < 0 {
-		c.next = c.last
-		if c.affords(c.last, &ask) && c.judged() {
+		if c.next = c.above(tier); c.affords(c.next, &ask) && c.judged() {
 			return cascade.ReasonLowConfidence
 		}
 	}
@@ -146,9 +147,9 @@ func (c *Case) Absent(tier int, ask Ask) cascade.Reason {
 	return ""
 }
 
-// judged reports whether something is known of an answer that ran.
+// judged reports whether something is known of an answer that ran and is one.
 func (c *Case) judged() bool {
-	return slices.ContainsFunc(c.ran[:], func(r run) bool { return r.ran && r.known })
+	return slices.ContainsFunc(c.ran[:], func(r run) bool { return r.ran && r.known && !r.failed })
 }
 
 // calibration is that of the model that answered, nil for another: nothing is
@@ -208,7 +209,7 @@ func (c *Case) Settle(now time.Time) {
 			spent += r.paid
 		}
 		if r.paid > 0 && !e.equal(i) { // of those Entry.Paid hears
-			average(&e.mean[i], float64(r.paid))
+			learn(&e.mean[i], float64(r.paid))
 		}
 	}
 	if _, money := e.ctl.BudgetLeft(now); money || c.verdict.Known {

@@ -24,6 +24,7 @@ type Draft struct {
 
 	early   bool // text was shown before the end, by a verdict that has not been revised
 	decided bool // the verdict that counts has been adopted
+	failed  bool // the answer is none, or breaks its form
 }
 
 // Form is what the client wants of an answer.
@@ -176,6 +177,7 @@ func (d *Draft) decide(v cascade.Verdict, a *Ask, step func(cascade.Verdict) str
 func (d *Draft) End(failed bool, a Ask) stream.Output {
 	s := d.acc.Signals()
 	pe, known := d.c.calibration(d.tier, &a).Probability(&s)
+	d.failed = failed
 	v := d.judge(pe, known, failed, &a)
 	out := d.m.EdgeEnd(v)
 	switch {
@@ -202,7 +204,7 @@ func (d *Draft) promised(out stream.Output, a *Ask) stream.Output {
 		return out
 	}
 	d.c.verdict.Escalate = false
-	return d.m.CloudFail(cascade.ReasonBudget)
+	return d.StandsIn(cascade.ReasonBudget)
 }
 
 // Fail is the loss of the answer before its end; why is the reason if another
@@ -216,5 +218,10 @@ func (d *Draft) Fail(why cascade.Reason, a Ask) stream.Output {
 func (d *Draft) Overtaken() stream.Output { return d.m.CloudBegin() }
 
 // StandsIn says that no other pool gives an answer: this one stands, if there is
-// one.
-func (d *Draft) StandsIn(why cascade.Reason) stream.Output { return d.m.CloudFail(why) }
+// one. One that broke its form says so, whatever kept the other away.
+func (d *Draft) StandsIn(why cascade.Reason) stream.Output {
+	if d.failed {
+		why = cascade.ReasonValidatorFailed
+	}
+	return d.m.CloudFail(why)
+}

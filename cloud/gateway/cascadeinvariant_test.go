@@ -1,150 +1,270 @@
 package gateway
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
-	"github.com/weirhq/weir/cascade/policy"
-	cascades "github.com/weirhq/weir/cascade/stream"
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cloud/pool"
+	"github.com/weirhq/weir/cloud/route"
+	"github.com/weirhq/weir/engine/fake"
+	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/tenants"
 )
 
-const largeSays = "the light is on"
-
-// cascadeScript is a fault script of both pools with the client's wishes.
-type cascadeScript struct {
-	small   smallScript
-	refuses int // status of the small pool, 0 for none
-	large   string
-	model   string
-	handoff cascades.Handoff
-	stream  bool
-	key     string
+// stage is a gateway over the pools of a cascade. For each script all their
+// engines are new processes: no failure of an earlier one is remembered.
+type stage struct {
+	*rig
+	t      *testing.T
+	houses []*house
+	trips  atomic.Int64 // requests sent to model servers
+	round  int
+	script *cascadeScript
+	leave  context.CancelFunc // the client's
 }
 
-var handoffs = []cascades.Handoff{cascades.HandoffFinish, cascades.HandoffContinue, cascades.HandoffAppend}
-
-func drawCascade(r *rapid.T, n int) cascadeScript {
-	s := cascadeScript{
-		small:   smallScript{words: six[:rapid.IntRange(0, 6).Draw(r, "words")], probs: []float64{-.001}, cut: -1, blind: rapid.IntRange(0, 9).Draw(r, "blind") == 0},
-		large:   rapid.SampledFrom([]string{"fine", "fine", "dies", "500", "busy", "cut", "empty"}).Draw(r, "large"),
-		handoff: rapid.SampledFrom(handoffs).Draw(r, "handoff"),
-		stream:  rapid.IntRange(0, 4).Draw(r, "stream") > 0,
-		key:     fmt.Sprint("key-", n),
-	}
-	for range rapid.IntRange(0, 6).Draw(r, "sure") {
-		s.small.probs = append(s.small.probs, -.001)
-	}
-	if rapid.IntRange(0, 2).Draw(r, "unsure") > 0 {
-		s.small.probs = append(s.small.probs[1:], -6)
-	}
-	if rapid.IntRange(0, 3).Draw(r, "breaks") == 0 {
-		s.small.cut, s.small.fault = rapid.IntRange(0, 5).Draw(r, "cut"), rapid.Bool().Draw(r, "fault")
-	}
-	if rapid.IntRange(0, 9).Draw(r, "refuses") == 0 {
-		s.refuses = rapid.SampledFrom([]int{400, 500, 503}).Draw(r, "status")
-	}
-	s.model = fmt.Sprintf("%s-%d", s.handoff, rapid.SampledFrom([]int{0, 1, 2, 100}).Draw(r, "window"))
-	return s
+// house is an address of a pool's instance.
+type house struct {
+	name, pool string
+	first      bool // of its pool
+	door       *fake.Door
+	server     *httptest.Server
+	engine     atomic.Pointer[fake.Engine]
 }
 
-func (s *cascadeScript) says() string { return strings.Join(s.small.words, "") }
+func (h *house) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.engine.Load().ServeHTTP(w, r) }
 
-// serveSmall is the small pool under the script.
-func (s *cascadeScript) serveSmall(w http.ResponseWriter, r *http.Request, body map[string]any) bool {
-	switch {
-	case s.refuses > 0:
-		return says(s.refuses, `{"error":{"message":"no"}}`)(w, r, body)
-	case body["stream"] == true:
-		return s.small.serve(w, r, body)
-	case s.small.cut > 0:
-		panic(http.ErrAbortHandler)
+// RoundTrip counts the gateway's requests for answers.
+func (g *stage) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, "completions") {
+		g.trips.Add(1)
 	}
-	var probs []any
-	for i := range s.small.words {
-		probs = append(probs, map[string]any{"token": "x", "logprob": s.small.prob(i)})
-	}
-	logprobs, _ := json.Marshal(map[string]any{"content": probs})
-	if s.small.blind || probs == nil {
-		logprobs = []byte("null")
-	}
-	fmt.Fprintf(w, `{"id":"s","object":"chat.completion","created":1,"model":"small","choices":[{"index":0,"message":{"role":"assistant","content":%q},"finish_reason":"stop","logprobs":%s}],"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}`, s.says(), logprobs)
-	return true
+	return http.DefaultTransport.RoundTrip(r)
 }
 
-// allowed reports whether text is a beginning of an answer that the two pools
-// may have given, alone or together.
-func (s *cascadeScript) allowed(text string, together bool) bool {
-	small := s.says()
-	if strings.HasPrefix(small, text) || strings.HasPrefix(largeSays, text) {
-		return true
+func newStage(t *testing.T) *stage {
+	g := &stage{t: t}
+	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
+	var members []pool.Member
+	for _, name := range []string{"small-1", "small-2", "mid-1", "more-1", "big-1", "big-2"} {
+		h := &house{name: name, first: strings.HasSuffix(name, "1")}
+		h.pool, _, _ = strings.Cut(name, "-")
+		h.engine.Store(fake.New(fake.Options{Model: h.pool, Name: name, EngineID: name, Weir: true}))
+		var err error
+		if h.door, err = fake.NewDoor(); err != nil {
+			t.Fatal(err)
+		}
+		h.server = httptest.NewUnstartedServer(h)
+		h.server.Listener.Close()
+		h.server.Listener = h.door
+		h.server.Start()
+		t.Cleanup(func() { h.server.CloseClientConnections(); h.server.Close() })
+		g.houses = append(g.houses, h)
+		members = append(members, pool.Member{Name: name, URL: "http://" + h.door.Addr().String(), Model: h.pool})
 	}
-	for cut := range len(text) + 1 {
-		rest := text[cut:]
-		if s.handoff == cascades.HandoffAppend {
-			if text[:cut] != small {
-				continue
+	client := &http.Client{Transport: g}
+	g.rig = newRig(t, func(o *Options) {
+		var err error
+		if o.Pool, err = pool.New(pool.Options{Members: members, Client: client, Interval: 20 * time.Millisecond, Log: o.Log}); err != nil {
+			t.Fatal(err)
+		}
+		o.Client = client
+		o.Timeouts.FirstByte, o.Timeouts.Stall = impatience, impatience
+	})
+	background(t, g.opts.Pool.Run)
+	return g
+}
+
+// impatience is for how long the gateway waits for a model server that stands
+// still.
+const impatience = time.Second
+
+// play starts the engines of a script.
+func (g *stage) play(s *cascadeScript) {
+	g.t.Helper()
+	g.round++
+	g.script = s
+	m, err := s.model()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.opts.Models["auto"] = m
+	var once sync.Once
+	for _, h := range g.houses {
+		g.staff(h, &once)
+	}
+	await(g.t, "the engines of the script", func() bool {
+		return !slices.ContainsFunc(g.opts.Pool.Status(), func(s pool.Status) bool {
+			h := g.houses[slices.IndexFunc(g.houses, func(h *house) bool { return h.name == s.Name })]
+			return s.Ready == g.without(h) || s.Ready && (s.Epoch != g.epoch(h) || s.Report == nil)
+		})
+	})
+	for _, h := range g.houses {
+		if t := g.tier(h); t >= 0 && s.tiers[t].fault.Fault == refused && (h.first || s.tiers[t].both) {
+			h.door.Shut()
+			h.server.CloseClientConnections()
+		}
+	}
+}
+
+func (g *stage) epoch(h *house) string { return fmt.Sprint(h.name, ".", g.round) }
+
+// tier is a house's place in the script, -1 without one.
+func (g *stage) tier(h *house) int {
+	return slices.IndexFunc(g.script.tiers, func(t tierScript) bool { return t.pool == h.pool })
+}
+
+func (g *stage) without(h *house) bool {
+	t := g.tier(h)
+	return t >= 0 && g.script.tiers[t].gone
+}
+
+// staff puts a new engine into a house.
+func (g *stage) staff(h *house, once *sync.Once) {
+	o := fake.Options{Model: h.pool, Name: h.name, EngineID: g.epoch(h), Weir: true, Weights: h.pool, Delay: time.Millisecond,
+		Skew: time.Duration(len(h.pool)) * time.Minute}
+	if i := g.tier(h); i >= 0 {
+		t := &g.script.tiers[i]
+		o.Reply = func(string) string { return strings.Join(t.words, "") }
+		o.Logprobs = t.logprob
+		if (h.first || t.both) && t.fault.Fault != "" && t.fault.Fault != refused {
+			o.Faults = []fake.Script{t.fault}
+		}
+		o.Hook = func(ctx context.Context, at fake.Stage, c fake.Call, _ http.ResponseWriter) bool {
+			return g.happens(ctx, at, c, once)
+		}
+	}
+	e := fake.New(o)
+	if g.without(h) {
+		drain(e)
+	}
+	h.engine.Store(e)
+	h.server.CloseClientConnections()
+	if err := h.door.Open(); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func drain(e *fake.Engine) {
+	e.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/instance/v1/drain", strings.NewReader(`{"draining":true}`)))
+}
+
+// happens plays what the script has for the time of the first request.
+func (g *stage) happens(ctx context.Context, at fake.Stage, c fake.Call, once *sync.Once) bool {
+	s := g.script
+	if at == fake.Arrived {
+		once.Do(func() {
+			if s.lost >= 0 {
+				g.loseTier(s.tiers[s.lost].pool)
 			}
-			rest = strings.TrimPrefix(rest, "\n\n")
-		}
-		if together && strings.HasPrefix(small, text[:cut]) && strings.HasPrefix(largeSays, rest) {
-			return true
-		}
+			if s.twice {
+				if got := g.chat(g.t, s.body(), contract.HeaderIdempotency, s.key); got.status != http.StatusConflict {
+					g.t.Errorf("while the request runs another under its key gets %d %s", got.status, got.body)
+				}
+			}
+		})
+	}
+	if at == fake.Token && c.Token == s.leavesAt {
+		g.leave()
+		<-ctx.Done()
+		return true
 	}
 	return false
 }
 
-func (f *instanceFake) asked() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.bodies)
-}
-
-func cascadeModels(t *testing.T) func(*Options) {
-	return func(o *Options) {
-		for _, h := range handoffs {
-			for _, tokens := range []int{0, 1, 2, 100} {
-				o.Models[fmt.Sprintf("%s-%d", h, tokens)] = cascaded(t, policy.Settings{Handoff: h, Window: &policy.Window{Tokens: tokens}}, true)
-			}
+// loseTier takes a pool's instances away and waits until the gateway knows.
+func (g *stage) loseTier(name string) {
+	for _, h := range g.houses {
+		if h.pool == name {
+			drain(h.engine.Load())
+		}
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if !slices.ContainsFunc(g.opts.Pool.Status(), func(s pool.Status) bool { return s.Model == name && s.Ready }) {
+			return
+		}
+		if time.Now().After(deadline) {
+			g.t.Errorf("pool %s is never lost", name)
+			return
 		}
 	}
 }
 
-// The streaming invariant under any fault script: what the client gets is a
-// beginning of the final answer; there is one end; each attempt has one row, at
-// its own price; a retry under the same Idempotency-Key is never billed again.
+// ask sends the script's request; ok is false when the client has left.
+func (g *stage) ask() (got reply, ok bool) {
+	ctx, leave := context.WithCancel(g.t.Context())
+	defer leave()
+	g.leave = leave
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, g.server.URL+"/v1/chat/completions", strings.NewReader(g.script.body()))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	req.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + g.key}, contract.HeaderIdempotency: {g.script.key}}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return got, false
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	return reply{resp.StatusCode, resp.Header, string(data), err}, err == nil
+}
+
+// settled is the rows of the requests that have ended, and how many requests to
+// model servers they took.
+func (g *stage) settled() (rows []tenants.UsageRecord, trips int) {
+	g.t.Helper()
+	await(g.t, "the end of the request", func() bool { return g.InFlight() == 0 })
+	for _, s := range g.opts.Pool.Status() {
+		if s.InFlight != (route.InFlight{}) {
+			g.t.Errorf("%s has %+v in flight", s.Name, s.InFlight)
+		}
+	}
+	return g.newRows(g.t), int(g.trips.Swap(0))
+}
+
+// The streaming invariant under any fault script of two to four pools, any of
+// which may be absent or go, under any policy and with a budget that runs out:
+// what the client gets is a beginning of the final answer, or all of it; there is
+// one end; each attempt has one row; what was spent is what the rows say and
+// within the budget, and nothing stays reserved; a retry under the same
+// Idempotency-Key is never billed again.
 func TestCascadeInvariant(t *testing.T) {
-	r, small, large := cascadeRig(t, cascadeModels(t))
-	faults := map[string]func(http.ResponseWriter, *http.Request, map[string]any) bool{"fine": nil, "dies": dies, "500": says(500, `{"error":{"message":"x"}}`),
-		"busy": says(503, `{"error":{"message":"x"}}`), "cut": large.diesAfter(2), "empty": func(w http.ResponseWriter, _ *http.Request, _ map[string]any) bool {
-			w.Header().Set("Content-Type", "text/event-stream")
-			return true
-		}}
+	g := newStage(t)
 	count := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		count++
 		s := drawCascade(rt, count)
-		small.on(s.serveSmall)
-		large.on(faults[s.large])
-		await(t, "both pools", r.allReady)
-		smalls, larges := small.asked(), large.asked()
-		r.newRows(t)
-		first := r.chat(t, s.body(), "Idempotency-Key", s.key)
-		rows := r.newRows(t)
-		s.checkRows(rt, rows, small.asked()-smalls, large.asked()-larges)
-		s.checkAnswer(rt, t, first, rows)
-		if first.status != http.StatusOK || strings.Contains(first.body, `"error"`) {
+		g.play(s)
+		g.settled()
+		before := g.opts.Models["auto"].Cascade.Saved()
+		began := time.Now()
+		got, stayed := g.ask()
+		late := time.Since(began) > impatience
+		rows, trips := g.settled()
+		s.checkRows(rt, rows, trips)
+		s.checkMoney(rt, before.Spent, g.opts.Models["auto"].Cascade.Saved().Spent, rows)
+		if !stayed {
 			return
 		}
-		smalls, larges = small.asked(), large.asked()
-		again := r.chat(t, s.body(), "Idempotency-Key", s.key)
-		if again.body != first.body || len(r.newRows(t)) != 0 || small.asked() != smalls || large.asked() != larges {
+		s.checkAnswer(rt, t, got, rows, late)
+		if got.status != http.StatusOK || strings.Contains(got.body, `"error"`) {
+			return
+		}
+		again, _ := g.ask()
+		if rows, trips := g.settled(); again.body != got.body || len(rows) != 0 || trips != 0 {
 			rt.Fatalf("a retry was billed again, or says something else: %s", again.body)
 		}
 	})
@@ -160,71 +280,84 @@ func TestCascadeInvariantLong(t *testing.T) {
 	}
 }
 
-func (s *cascadeScript) body() string {
-	return fmt.Sprintf(`{"model":%q,"stream":%v,"messages":[{"role":"user","content":"hi"}]}`, s.model, s.stream)
-}
-
-func (r *rig) allReady() bool {
-	for _, s := range r.opts.Pool.Status() {
-		if !s.Ready {
-			return false
-		}
-	}
-	return true
-}
-
-func (s *cascadeScript) checkRows(rt *rapid.T, rows []tenants.UsageRecord, smalls, larges int) {
-	by, ids, ok := map[string]int{}, map[string]bool{}, 0
+func (s *cascadeScript) checkRows(rt *rapid.T, rows []tenants.UsageRecord, trips int) {
+	ids, numbers, ok := map[string]bool{}, map[int64]bool{}, 0
 	for _, row := range rows {
-		by[row.Model]++
-		ids[row.AttemptID] = true
+		ids[row.AttemptID], numbers[row.Attempt] = true, true
 		if row.Outcome == tenants.OutcomeOK {
 			ok++
 		}
+		if row.OperationID != rows[0].OperationID {
+			rt.Fatalf("rows of two operations: %+v", rows)
+		}
 	}
-	if by["small"] != smalls || by["big"] != larges || len(ids) != len(rows) || smalls > 1+2 || len(rows) > 3 || ok > 1 {
-		rt.Fatalf("%d requests to the small pool, %d to the large one: rows %+v", smalls, larges, rows)
+	if trips != len(rows) && s.leavesAt < 0 || trips > len(rows) || len(ids) != len(rows) || len(numbers) != len(rows) || len(rows) > 3 || ok > 1 {
+		rt.Fatalf("%d requests to the pools: rows %+v", trips, rows)
 	}
 }
 
-func (s *cascadeScript) checkAnswer(rt *rapid.T, t *testing.T, got reply, rows []tenants.UsageRecord) {
+func (s *cascadeScript) checkMoney(rt *rapid.T, before, after int64, rows []tenants.UsageRecord) {
+	if s.set.Budget == nil {
+		return
+	}
+	paid := int64(0)
+	for _, row := range rows {
+		if row.Model != s.tiers[0].pool {
+			paid += row.CostNanoUSD
+		}
+	}
+	if after-before != paid || after > perDay {
+		rt.Fatalf("of a budget of %d, %d were spent, then %d: rows %+v", int64(perDay), before, after, rows)
+	}
+}
+
+func (s *cascadeScript) checkAnswer(rt *rapid.T, t *testing.T, got reply, rows []tenants.UsageRecord, late bool) {
+	weir := weirAt(t, endOf(got))
+	if weir.Attempts != len(rows) {
+		rt.Fatalf("the client is told %d attempts: %+v", weir.Attempts, rows)
+	}
 	if got.status != http.StatusOK {
-		if s.small.cut < 0 && s.refuses == 0 && len(s.small.words) > 0 || s.large == "fine" {
+		if s.answers() && !late {
 			rt.Fatalf("an answer was there: %d %s", got.status, got.body)
 		}
 		return
 	}
-	said, code, done, weir := "", "", true, weirOfEnd(t, got)
+	said, code, done := "", "", true
 	if s.stream {
 		all := readStreamed(t, got.body)
 		said, code, done = all.text, all.code, all.done
-		if len(all.ids) > 1 && code == "" {
-			rt.Fatalf("ids %v", all.ids)
-		}
 	} else {
 		said = text(t, got.body)
 	}
-	if done == (code != "") || !s.allowed(said, weir["handoff_token"] != nil || code != "") {
+	if done == (code != "") || !s.allowed(said, done) {
 		rt.Fatalf("shown %q, done %v, error %q: %s", said, done, code, got.body)
+	}
+	if code != "" && s.faultless() && !late {
+		rt.Fatalf("nothing was wrong: %s", got.body)
+	}
+	if broken := s.form && s.max == 0 && !strings.HasSuffix(said, "}"); done && broken && weir.Model == "small" && s.tiers[0].fault.Fault == "" && weir.Reason != cascade.ReasonValidatorFailed {
+		rt.Fatalf("a broken form, %+v: %s", weir, got.body)
 	}
 	sum := int64(0)
 	for _, row := range rows {
 		sum += row.CostNanoUSD
 	}
-	if cost, _ := weir["cost_usd"].(float64); int64(cost*1e9+.5) != sum {
-		rt.Fatalf("the client is told %v, the rows have %d: %+v", cost, sum, rows)
+	if int64(contract.USD(sum)) != int64(weir.CostUSD) {
+		rt.Fatalf("the client is told %v, the rows have %d: %+v", weir.CostUSD, sum, rows)
 	}
+}
+
+// endOf is an answer of which nothing but the last event is left.
+func endOf(got reply) reply {
+	all := slices.DeleteFunc(events(got.body), func(e string) bool { return e == "[DONE]" })
+	if len(all) > 0 {
+		got.body = all[len(all)-1]
+	}
+	return got
 }
 
 // weirOfEnd is the weir object of an answer's end.
 func weirOfEnd(t *testing.T, got reply) map[string]any {
 	t.Helper()
-	body := got.body
-	if all := events(body); len(all) > 0 {
-		body = all[len(all)-1]
-		if body == "[DONE]" {
-			body = all[len(all)-2]
-		}
-	}
-	return weirOf(t, body)
+	return weirOf(t, endOf(got).body)
 }

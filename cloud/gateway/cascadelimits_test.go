@@ -21,18 +21,23 @@ func layered(t testing.TB, set policy.Settings, pools []string, quality ...float
 	t.Helper()
 	o := cascading.Options{Policy: set}
 	for i, name := range pools {
-		tier := cascading.Tier{Pool: name, Quality: quality[i], Calibration: cascade.Calibration{Version: 1, Fingerprint: name, Bias: .5, Threshold: .75,
-			Terms: []cascade.Term{{Feature: cascade.FeatureProduct, Weight: 1}}}}
-		for i := range 21 {
-			tier.Calibration.Quantiles = append(tier.Calibration.Quantiles, .1+.045*float64(i))
-		}
-		o.Tiers = append(o.Tiers, tier)
+		o.Tiers = append(o.Tiers, tierOf(name, quality[i]))
 	}
 	entry, err := cascading.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return Model{Pool: pools[len(pools)-1], Cascade: entry}
+}
+
+// tierOf is a tier whose model's fingerprint is the pool's name.
+func tierOf(name string, quality float64) cascading.Tier {
+	tier := cascading.Tier{Pool: name, Quality: quality, Calibration: cascade.Calibration{Version: 1, Fingerprint: name, Bias: .5, Threshold: .75,
+		Terms: []cascade.Term{{Feature: cascade.FeatureProduct, Weight: 1}}}}
+	for i := range 21 {
+		tier.Calibration.Quantiles = append(tier.Calibration.Quantiles, .1+.045*float64(i))
+	}
+	return tier
 }
 
 // spent is a budget's controller that has paid for the day.
@@ -132,4 +137,14 @@ func TestBreaksUnderAnEmptyBudget(t *testing.T) {
 			t.Errorf("stream %s: rows %+v", stream, rows)
 		}
 	}
+}
+
+func (f *instanceFake) asked() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.bodies)
+}
+
+func (r *rig) allReady() bool {
+	return !slices.ContainsFunc(r.opts.Pool.Status(), func(s pool.Status) bool { return !s.Ready })
 }
