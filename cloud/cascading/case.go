@@ -209,7 +209,7 @@ func (c *Case) Settle(now time.Time) {
 			spent += r.paid
 		}
 		if r.paid > 0 && !e.equal(i) { // of those Entry.Paid hears
-			learn(&e.mean[i], float64(r.paid))
+			average(&e.mean[i], float64(r.paid))
 		}
 	}
 	if _, money := e.ctl.BudgetLeft(now); money || c.verdict.Known {
