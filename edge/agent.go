@@ -267,6 +267,7 @@ func (a *agent) serve(ctx context.Context, listener net.Listener) error {
 	upper.run(a.report.Run)
 	upper.run(func(ctx context.Context) error { return a.roster.Run(ctx, a.link.Group, a.cfg.SnapshotPoll) })
 	upper.run(a.past.learner.Run)
+	upper.run(a.api.Forward)
 	upper.run(func(ctx context.Context) error {
 		return a.past.learner.Exchange(ctx, learning.Peer{Cloud: a.link.Group, Tenant: a.id.TenantID, Key: a.id.SnapshotKey}, exchangeEvery)
 	})

@@ -25,6 +25,14 @@ const (
 	KindLabel    Kind = "label"
 )
 
+// Kinds of labels that a node has. LabelAgreement compares the edge's answer with
+// the cloud's; LabelFeedback is somebody's word on the answer given, which has one
+// of the two alone, and no propensity: who speaks chose to.
+const (
+	LabelAgreement = "agreement"
+	LabelFeedback  = "feedback"
+)
+
 // Record is one entry of the log.
 type Record struct {
 	Seq      uint64    `json:"seq"`                  // set by the journal, 1, 2, ...

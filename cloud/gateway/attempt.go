@@ -87,7 +87,7 @@ func (g *Gateway) complete(c *gin.Context) {
 		a.stream = &stream{exchange: a.exchange}
 		defer a.stream.close()
 	}
-	g.budget(a.ask.model.Pool).add(retriesPerRequest, a.tries.began)
+	g.budget(a.ask.model.Pool).Add(retriesPerRequest, a.tries.began)
 	if a.cascades() {
 		a.cascade()
 		return

@@ -355,19 +355,19 @@ func TestRetriesAreBounded(t *testing.T) {
 	}
 	budget := b.budget("big")
 	now := time.Now()
-	for budget.spend(now) {
+	for budget.Spend(now) {
 	}
-	budget.add(retriesPerRequest, now)
-	if budget.spend(now) {
+	budget.Add(retriesPerRequest, now)
+	if budget.Spend(now) {
 		t.Error("one request bought a retry")
 	}
 	for range 5 {
-		budget.add(retriesPerRequest, now)
+		budget.Add(retriesPerRequest, now)
 	}
-	if !budget.spend(now) || budget.spend(now) {
+	if !budget.Spend(now) || budget.Spend(now) {
 		t.Error("five requests did not buy one retry")
 	}
-	if !budget.spend(now.Add(time.Second)) {
+	if !budget.Spend(now.Add(time.Second)) {
 		t.Error("a second bought no retry")
 	}
 }

@@ -84,7 +84,7 @@ func (x *exchange) score() (f contract.Feedback, err error) {
 	if g.opts.Feedback == nil {
 		return f, openai.Unavailable("feedback_unavailable", time.Second, "scores are not kept here")
 	}
-	if !allowanceOf(&g.scores, x.who.TenantID, scoresPerSecond, mostScores).spend(time.Now()) {
+	if !allowanceOf(&g.scores, x.who.TenantID, scoresPerSecond, mostScores).Spend(time.Now()) {
 		return f, &openai.Error{Status: http.StatusTooManyRequests, Type: openai.TypeRateLimit, Code: "rate_limited", RetryAfter: time.Second,
 			Message: "scores come faster than 20 a second: try again shortly"}
 	}

@@ -112,8 +112,8 @@ type Gateway struct {
 	explain  *explanations
 	replays  replays
 	answers  answers
-	budgets  sync.Map // pool -> *allowance of retries
-	scores   sync.Map // tenant -> *allowance of scores
+	budgets  sync.Map // pool -> *pace.Allowance of retries
+	scores   sync.Map // tenant -> *pace.Allowance of scores
 	meter    *meter
 	inFlight atomic.Int64
 	ledger   atomic.Pointer[priced]

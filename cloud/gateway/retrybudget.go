@@ -3,6 +3,8 @@ package gateway
 import (
 	"sync"
 	"time"
+
+	"github.com/weirhq/weir/internal/pace"
 )
 
 // Retries of a pool are bounded together, so that a pool in trouble does not
@@ -15,58 +17,18 @@ const (
 	mostRetries       = 512
 )
 
-// allowance is a token bucket. It is safe for concurrent use.
-type allowance struct {
-	perSecond, most float64
-
-	mu   sync.Mutex
-	left float64
-	at   time.Time // of the last change
-}
-
-func newAllowance(perSecond, most float64) *allowance {
-	return &allowance{perSecond: perSecond, most: most, left: most}
-}
-
-// add puts n in.
-func (b *allowance) add(n float64, now time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.fill(now)
-	b.left = min(b.left+n, b.most)
-}
-
-// spend takes one out, if there is one.
-func (b *allowance) spend(now time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.fill(now)
-	if b.left < 1 {
-		return false
-	}
-	b.left--
-	return true
-}
-
-func (b *allowance) fill(now time.Time) {
-	if !b.at.IsZero() {
-		b.left = min(b.left+b.perSecond*now.Sub(b.at).Seconds(), b.most)
-	}
-	b.at = now
-}
-
 // budget is that of a pool.
-func (g *Gateway) budget(pool string) *allowance {
+func (g *Gateway) budget(pool string) *pace.Allowance {
 	return allowanceOf(&g.budgets, pool, retriesPerSecond, mostRetries)
 }
 
 // allowanceOf is the allowance of a name, full at first.
-func allowanceOf(all *sync.Map, name string, perSecond, most float64) *allowance {
+func allowanceOf(all *sync.Map, name string, perSecond, most float64) *pace.Allowance {
 	b, ok := all.Load(name)
 	if !ok {
-		b, _ = all.LoadOrStore(name, newAllowance(perSecond, most))
+		b, _ = all.LoadOrStore(name, pace.New(perSecond, most))
 	}
-	return b.(*allowance)
+	return b.(*pace.Allowance)
 }
 
 // mayRetry reports whether another attempt may follow a failure, and takes it
@@ -78,7 +40,7 @@ func (a *admitted) mayRetry() bool {
 		since = a.stream.shown.last
 	}
 	if a.tries.drafts+a.tries.retries+1 >= a.g.opts.MaxAttempts || now.Sub(since) > a.g.opts.Timeouts.Retry ||
-		!a.g.budget(a.ask.model.Pool).spend(now) {
+		!a.g.budget(a.ask.model.Pool).Spend(now) {
 		return false
 	}
 	a.tries.retries++

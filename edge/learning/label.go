@@ -7,9 +7,6 @@ import (
 	"github.com/weirhq/weir/cascade/learn"
 )
 
-// kindAgreement is the only kind of label that a node makes by itself.
-const kindAgreement = "agreement"
-
 // Escalated learns from an answer that the cloud gave instead of the edge, for at
 // most bound: its label was certain to be seen. While kept answers have no chance
 // of a label, because the limits are used up, it learns nothing: the doubtful ones
@@ -37,7 +34,7 @@ func (l *Learner) label(p Pair, cloud Answer, shadow bool) {
 	}
 	if strings.TrimSpace(cloud.Text) != "" {
 		edge, right := learn.Agree(p.Answer, cloud.Text), 1.0
-		r.Edge, r.Cloud, r.LabelKind = &edge, &right, kindAgreement
+		r.Edge, r.Cloud, r.LabelKind = &edge, &right, journal.LabelAgreement
 	}
 	if !l.log.Log(r) {
 		l.counts.lost.Add(1)

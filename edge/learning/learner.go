@@ -194,7 +194,7 @@ func (l *Learner) learn(r *journal.Record) (c change) {
 		was := l.table.Alarmed(r.Cell)
 		c.drift = l.table.Pass(r.Cell, r.Features)
 		c.calm = was && !l.table.Alarmed(r.Cell)
-	case r.Kind == journal.KindLabel && r.Edge != nil && r.Model == l.table.Fingerprint:
+	case r.Kind == journal.KindLabel && r.LabelKind == journal.LabelAgreement && r.Edge != nil && r.Model == l.table.Fingerprint:
 		o := learn.Outcome{Cell: r.Cell, X: r.Features, Edge: *r.Edge, Propensity: r.Propensity, Votes: r.Votes}
 		if r.Cloud != nil {
 			o.Cloud, o.CloudKnown = *r.Cloud, true

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -193,16 +194,9 @@ func (s *Server) serveExplain(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, openai.BadRequest("id", openai.CodeInvalidValue, "the request id must be a UUIDv7, as X-Request-Id gives it"))
 		return
 	}
-	e := s.ring.find(id)
-	if e == nil {
-		if e, err = s.remembered(r.Context(), id); err != nil {
-			s.refuse(w, r, openai.Internal(err))
-			return
-		}
-	}
-	if e == nil || e.tenant != who.TenantID || (who.KeyID == "" && e.key != "") {
-		s.refuse(w, r, &openai.Error{Status: http.StatusNotFound, Type: openai.TypeNotFound, Code: "request_not_found", Param: "id", NoRetry: true,
-			Message: "this edge node remembers no such request of yours"})
+	e, err := s.find(r.Context(), who, id)
+	if err != nil {
+		s.refuse(w, r, openai.AsError(err))
 		return
 	}
 	shown := *e
@@ -210,6 +204,20 @@ func (s *Server) serveExplain(w http.ResponseWriter, r *http.Request) {
 		shown.Scores, shown.Label = nil, nil
 	}
 	s.serveJSON(w, &shown)
+}
+
+// find returns what is remembered of a caller's request. The error is an
+// *openai.Error.
+func (s *Server) find(ctx context.Context, who caller, id string) (e *explained, err error) {
+	if e = s.ring.find(id); e == nil {
+		if e, err = s.remembered(ctx, id); err != nil {
+			return nil, openai.Internal(err)
+		}
+	}
+	if e == nil || e.tenant != who.TenantID || (who.KeyID == "" && e.key != "") {
+		return nil, contract.UnknownRequest()
+	}
+	return e, nil
 }
 
 func (s *Server) serveJSON(w http.ResponseWriter, v any) {

@@ -44,7 +44,7 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 
 func preflight(w http.ResponseWriter) {
 	h := w.Header()
-	h.Set("Access-Control-Allow-Methods", "GET, POST")
+	h.Set("Access-Control-Allow-Methods", "GET, POST, PUT")
 	h.Set("Access-Control-Allow-Headers", strings.Join([]string{
 		"Authorization", "Content-Type", contract.HeaderRequestID,
 		contract.HeaderMode, contract.HeaderPrivacy, contract.HeaderSLO, contract.HeaderDeadline, contract.HeaderMaxCost,

@@ -18,6 +18,7 @@ type metrics struct {
 	handovers  *prometheus.CounterVec
 	shadowed   prometheus.Counter
 	verified   *prometheus.CounterVec
+	feedback   *prometheus.CounterVec
 	recent     share
 }
 
@@ -49,6 +50,9 @@ func newMetrics(reg prometheus.Registerer, cloud Cloud, rules prometheus.Collect
 			Name: "weir_edge_shadow_refusals_total", Help: "Refusals of local answers that limits in shadow have not made.",
 		}),
 	}
+	m.feedback = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_edge_feedback_total", Help: "Scores of answers by what became of them: taken, and of the cloud's answers forwarded, refused or lost.",
+	}, []string{"outcome"})
 	recent := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_edge_escalated_share", Help: "Share of the last 1,000 judged answers that were let over to the cloud.",
 	}, m.recent.value)
@@ -56,7 +60,7 @@ func newMetrics(reg prometheus.Registerer, cloud Cloud, rules prometheus.Collect
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return read(cloud.Stats()) })
 	}
 	all := []prometheus.Collector{
-		m.requests, m.refused, m.confidence, m.decisions, m.dropped, m.handovers, m.shadowed, m.verified, recent, rules,
+		m.requests, m.refused, m.confidence, m.decisions, m.dropped, m.handovers, m.shadowed, m.verified, m.feedback, recent, rules,
 		stat("weir_edge_uplink_up", "1 while the cloud can be reached.", func(s uplink.Stats) float64 { return one(s.State == uplink.Up) }),
 		stat("weir_edge_uplink_quic", "1 while the link runs over QUIC.", func(s uplink.Stats) float64 { return one(s.Via == uplink.ViaQUIC) }),
 		stat("weir_edge_uplink_rtt_seconds", "Smoothed round trip to the cloud.", func(s uplink.Stats) float64 { return s.RTT.Seconds() }),

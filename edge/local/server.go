@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/edge/uplink"
 	"github.com/weirhq/weir/edge/upstream"
 	"github.com/weirhq/weir/internal/ballot"
+	"github.com/weirhq/weir/internal/pace"
 	"github.com/weirhq/weir/internal/telemetry"
 	"github.com/weirhq/weir/tenants"
 )
@@ -99,6 +100,8 @@ type Server struct {
 	ways       ballot.Ways
 	sessions   sessions
 	limits     limits
+	outbox     outbox          // of scores
+	pace       *pace.Allowance // of scores
 
 	rules   *policies.Set
 	metrics *metrics
@@ -155,7 +158,7 @@ func New(opt Options) (*Server, error) {
 	return &Server{
 		opt: opt, tracer: opt.Telemetry.Tracer, metrics: m,
 		gate: make(chan struct{}, opt.MaxInflight), local: make(chan struct{}, 4*opt.MaxLocal),
-		latency: newLatency(), generation: newLatency(), voting: newLatency(), ring: newRing(ringSize), rules: opt.Rules,
+		outbox: newOutbox(), pace: pace.New(scoresPerSecond, mostScores), latency: newLatency(), generation: newLatency(), voting: newLatency(), ring: newRing(ringSize), rules: opt.Rules,
 	}, nil
 }
 
@@ -167,6 +170,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/models", s.serveModels)
 	mux.HandleFunc("GET /v1/models/{name}", s.serveModel)
 	mux.HandleFunc("GET /v1/weir/requests/{id}", s.serveExplain)
+	mux.HandleFunc("PUT /v1/weir/requests/{id}/feedback", s.serveFeedback)
 	mux.HandleFunc("/", s.serveUnknown)
 	return s.guarded(mux)
 }
