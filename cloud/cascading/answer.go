@@ -78,8 +78,8 @@ func (a *Answer) score(s *logprobs.Scorer) {
 	}
 }
 
-// Empty reports whether a finished answer says nothing.
-func (a *Answer) Empty() bool {
+// empty reports whether a finished answer says nothing.
+func (a *Answer) empty() bool {
 	return strings.TrimSpace(a.text()) == "" && len(a.choice.Message.Calls) == 0
 }
 

@@ -1,6 +1,7 @@
 package cascading
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/policy"
 	"github.com/weirhq/weir/cascade/tiers"
+	"github.com/weirhq/weir/cascade/verifier"
 )
 
 // Ask is what a judgement looks at beside the answer.
@@ -67,13 +69,18 @@ func (c *Case) Policy() string {
 
 // judge is the policy's verdict on a tier's answer that is right with
 // probability pe, unless that is not known; failed says that it is no answer at
-// all, unseen that nothing of it was shown.
-func (c *Case) judge(tier int, pe float64, known, failed, unseen bool, ask *Ask) cascade.Verdict {
+// all, unseen that nothing of it was shown. votes are its model's own on it, nil
+// where there are none.
+func (c *Case) judge(tier int, pe float64, known, failed, unseen bool, votes *verifier.Votes, ask *Ask) cascade.Verdict {
 	e := c.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if failed {
+	quality := math.NaN()
+	switch {
+	case failed:
 		pe = 0
+	case known && votes != nil:
+		pe, quality = c.voted(tier, pe, votes, ask)
 	}
 	r := &c.ran[tier]
 	r.ran, r.known, r.failed, r.p = true, known || failed, failed, pe
@@ -84,6 +91,9 @@ func (c *Case) judge(tier int, pe float64, known, failed, unseen bool, ask *Ask)
 		if p = c.weigh(tier, known, failed, ask); p.Rule == cascade.RuleAlwaysEdge && unseen && c.next != tier {
 			return cascade.Verdict{Escalate: true, Wanted: true, Reason: cascade.ReasonLowConfidence, Confidence: pe, Known: known}
 		}
+	}
+	if p.Rule == cascade.RuleGain && !math.IsNaN(quality) {
+		p.CloudQuality = quality
 	}
 	req := cascade.Request{Remaining: ask.Remaining}
 	node := cascade.Node{EdgeReady: true, Link: cascade.LinkUp, CloudCost: ask.Nano[c.next]}

@@ -7,6 +7,7 @@ import (
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/stream"
 	"github.com/weirhq/weir/cascade/validate"
+	"github.com/weirhq/weir/cascade/verifier"
 	"github.com/weirhq/weir/cloud/gateway/chunk"
 	"github.com/weirhq/weir/internal/form"
 	"github.com/weirhq/weir/internal/logprobs"
@@ -22,9 +23,10 @@ type Draft struct {
 	acc    logprobs.Scorer
 	began  time.Time // of the first token
 
-	early   bool // text was shown before the end, by a verdict that has not been revised
-	decided bool // the verdict that counts has been adopted
-	failed  bool // the answer is none, or breaks its form
+	early   bool            // text was shown before the end, by a verdict that has not been revised
+	decided bool            // the verdict that counts has been adopted
+	votes   *verifier.Votes // of the tier's model on its whole answer
+	failed  bool            // the answer is none, or breaks its form
 }
 
 // Form is what the client wants of an answer.
@@ -162,7 +164,7 @@ func (d *Draft) atBest(a *Ask) cascade.Verdict {
 }
 
 func (d *Draft) judge(pe float64, known, failed bool, a *Ask) cascade.Verdict {
-	return d.c.judge(d.tier, pe, known, failed, !d.early, a)
+	return d.c.judge(d.tier, pe, known, failed, !d.early, d.votes, a)
 }
 
 func (d *Draft) decide(v cascade.Verdict, a *Ask, step func(cascade.Verdict) stream.Output) stream.Output {
@@ -175,8 +177,7 @@ func (d *Draft) decide(v cascade.Verdict, a *Ask, step func(cascade.Verdict) str
 // says nothing, or breaks its form. Where an earlier verdict has let text be shown, or has asked the
 // large pool, that is the one that counts.
 func (d *Draft) End(failed bool, a Ask) stream.Output {
-	s := d.acc.Signals()
-	pe, known := d.c.calibration(d.tier, &a).Probability(&s)
+	pe, known := d.whole(&a)
 	d.failed = failed
 	v := d.judge(pe, known, failed, &a)
 	out := d.m.EdgeEnd(v)
@@ -190,10 +191,10 @@ func (d *Draft) End(failed bool, a Ask) stream.Output {
 	return d.promised(out, &a)
 }
 
-// Whole is the end of an answer that came at once.
-func (d *Draft) Whole(w *Answer, failed bool, a Ask) stream.Output {
+// Score takes an answer that came at once. It reports whether it says nothing.
+func (d *Draft) Score(w *Answer) (empty bool) {
 	w.score(&d.acc)
-	return d.End(failed || w.Empty(), a)
+	return w.empty()
 }
 
 // promised reserves what a request to the next tier may cost.

@@ -46,7 +46,8 @@ type Options struct {
 type Entry struct {
 	o      Options
 	pools  []string
-	drafts int // pools whose answers are judged; those after them are equals
+	drafts int    // pools whose answers are judged; those after them are equals
+	votes  []bool // of these, those whose votes on their own answers may change a verdict
 	arms   atomic.Pointer[Arms]
 	pins   pins
 
@@ -96,6 +97,7 @@ func New(o Options) (*Entry, error) {
 		return nil, err
 	}
 	e.SetArms(nil)
+	e.gradeVotes()
 	e.ctl = policy.NewController(o.Policy, o.Tiers[0].Calibration)
 	return e, e.expect()
 }
@@ -111,7 +113,7 @@ func (o *Options) refuse() error {
 		{set.SkipEdge, "skip_edge", edgeOnly}, {set.Sticky, "sticky", edgeOnly}, {set.Checks != nil, "validate", edgeOnly},
 		{set.Risk != nil, "risk", noLabels}, {set.Shadow != nil && (!equal || *set.Shadow > 0), "shadow", noLabels},
 		{set.Threshold != nil && alone, "threshold", noDraft}, {set.Rate != nil && alone, "rate", noDraft}, {set.Budget != nil && alone, "budget", noDraft},
-		{set.Window != nil && alone, "window", noDraft}, {set.Handoff != "" && alone, "handoff", noDraft},
+		{set.Window != nil && alone, "window", noDraft}, {set.Verify != nil && alone, "verify", noDraft}, {o.lacksVotes(), "verify", noTable}, {set.Handoff != "" && alone, "handoff", noDraft},
 		{set.Threshold != nil && many, "threshold", byWorth}, {set.Rate != nil && many, "rate", byWorth},
 		{set.Handoff != "" && set.Handoff != stream.HandoffFinish && many, "handoff", "of three and more pools one finishes what was shown"},
 		{set.Handoff == stream.HandoffContinue && !o.Continues, "handoff", "continue needs a large pool that goes on with a begun answer: declare continues: true"},
@@ -129,6 +131,7 @@ func (o *Options) refuse() error {
 const (
 	edgeOnly = "it is an edge node's"
 	noDraft  = "without a small pool nothing is judged"
+	noTable  = "no calibration of its small pools has a verifier of that many samples: make one with 'weir cascade calibrate --verify-samples'"
 	noLabels = "a gateway collects no labels of the answers that it keeps"
 	byWorth  = "weighs what an answer is worth against its price: set value or budget"
 )

@@ -30,6 +30,9 @@ func chat(text string, logprobs ...float64) []byte {
 		text, strings.Join(tokens, ","))
 }
 
+// finish ends an answer that came at once.
+func finish(d *Draft, a *Answer, ask Ask) stream.Output { return d.End(d.Score(a), ask) }
+
 func read(t *testing.T, data []byte) *Answer {
 	t.Helper()
 	a, err := Read(data)
@@ -73,7 +76,7 @@ func TestJudge(t *testing.T) {
 	} {
 		c := e.Open(0)
 		d := c.Draft(0, Form{})
-		out := d.Whole(read(t, tt.answer), false, tt.ask)
+		out := finish(d, read(t, tt.answer), tt.ask)
 		if why := out.Reason + out.End.Reason; out.Ask != tt.what || out.Done != (tt.what == stream.AskNone) || why != tt.reason || d.Verdict().Reason != tt.reason {
 			t.Errorf("%s: %+v %+v", tt.name, out, d.Verdict())
 		}
@@ -138,7 +141,7 @@ func TestRateIsHeld(t *testing.T) {
 	const n = 4000
 	for i := range n {
 		c := e.Open(0)
-		out := c.Draft(0, Form{}).Whole(read(t, chat("a", -3*rng.Float64())), false, Ask{Fingerprint: right})
+		out := finish(c.Draft(0, Form{}), read(t, chat("a", -3*rng.Float64())), Ask{Fingerprint: right})
 		if c.Policy() != "third" {
 			t.Fatal(c.Policy())
 		}
@@ -159,10 +162,10 @@ func TestBudget(t *testing.T) {
 	e, now := entry(t, set), time.Unix(86400*20000, 0)
 	ask := Ask{Now: now, Fingerprint: right, Nano: [4]int64{0, 600}}
 	first, second := e.Open(0), e.Open(0)
-	if out := first.Draft(0, Form{}).Whole(read(t, chat("a", -3)), false, ask); out.Ask != stream.AskRestart {
+	if out := finish(first.Draft(0, Form{}), read(t, chat("a", -3)), ask); out.Ask != stream.AskRestart {
 		t.Fatalf("%+v", out)
 	}
-	if out := second.Draft(0, Form{}).Whole(read(t, chat("a", -3)), false, ask); out.End.Reason != cascade.ReasonBudget {
+	if out := finish(second.Draft(0, Form{}), read(t, chat("a", -3)), ask); out.End.Reason != cascade.ReasonBudget {
 		t.Errorf("beyond what is promised: %+v", out)
 	}
 	if s := e.Saved(); s.Spent != 600 {
@@ -174,11 +177,11 @@ func TestBudget(t *testing.T) {
 	again := entry(t, set)
 	again.Restore(e.Saved())
 	ask.Nano[1] = 200
-	if out := again.Open(0).Draft(0, Form{}).Whole(read(t, chat("a", -3)), false, ask); out.End.Reason != cascade.ReasonBudget {
+	if out := finish(again.Open(0).Draft(0, Form{}), read(t, chat("a", -3)), ask); out.End.Reason != cascade.ReasonBudget {
 		t.Errorf("after a restart: %+v", out)
 	}
 	ask.Now = now.Add(24 * time.Hour)
-	if out := again.Open(0).Draft(0, Form{}).Whole(read(t, chat("a", -3)), false, ask); out.Ask != stream.AskRestart {
+	if out := finish(again.Open(0).Draft(0, Form{}), read(t, chat("a", -3)), ask); out.Ask != stream.AskRestart {
 		t.Errorf("the next day: %+v", out)
 	}
 }
@@ -230,7 +233,7 @@ func TestForms(t *testing.T) {
 		}
 	}
 	calls := read(t, []byte(`{"choices":[{"message":{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}`))
-	if calls.Empty() {
+	if calls.empty() {
 		t.Error("a tool call is no empty answer")
 	}
 	text := read(t, []byte(`{"choices":[{"text":"hi","finish_reason":"stop","logprobs":{"token_logprobs":[-0.5,null]}}]}`))

@@ -59,7 +59,7 @@ func TestOnlyTheAnswerIsScored(t *testing.T) {
 				t.Fatalf("%s: %+v", tt.name, out)
 			}
 		}
-		whole.Whole(read(t, fmt.Appendf(nil, `{"choices":[{"message":{%s},"logprobs":{"content":[%s]}}]}`, tt.message, strings.Join(tokens, ","))), false, Ask{Fingerprint: right})
+		finish(whole, read(t, fmt.Appendf(nil, `{"choices":[{"message":{%s},"logprobs":{"content":[%s]}}]}`, tt.message, strings.Join(tokens, ","))), Ask{Fingerprint: right})
 		for how, d := range map[string]*Draft{"streamed": streamed, "whole": whole} {
 			s := d.acc.Signals()
 			if s.Tokens != tt.answer || s.SumLogProb != tt.sum || !s.Usable || s.Spans.Plain() != (tt.answer == len(tt.toks)) || s.Spans[cascade.SpanAnswer] != tt.answer {

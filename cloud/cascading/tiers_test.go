@@ -48,12 +48,12 @@ func TestThreeTiers(t *testing.T) {
 	} {
 		e, ask := three(t, tt.quality...)
 		c := e.Open(0)
-		out := c.Draft(0, Form{}).Whole(read(t, chat("a", tt.small)), false, ask)
+		out := finish(c.Draft(0, Form{}), read(t, chat("a", tt.small)), ask)
 		if (out.Ask == stream.AskRestart) != tt.asks || c.Next() != tt.next {
 			t.Errorf("%s: %+v, then %d", tt.name, out, c.Next())
 		}
 		if tt.mid != 0 {
-			out := c.Draft(1, Form{}).Whole(read(t, chat("a", tt.mid)), false, ask)
+			out := finish(c.Draft(1, Form{}), read(t, chat("a", tt.mid)), ask)
 			if (out.Ask == stream.AskRestart) != tt.asksAgain || c.Next() != tt.last {
 				t.Errorf("%s: the mid tier %+v, then %d", tt.name, out, c.Next())
 			}
@@ -67,12 +67,12 @@ func TestExpectationsMove(t *testing.T) {
 	e, ask := three(t, .6, .85, .95)
 	for range 300 { // the mid tier's answers turn out to be no better than the small one's
 		c := e.Open(0)
-		c.Draft(0, Form{}).Whole(read(t, chat("a", -3)), false, ask)
-		c.Draft(1, Form{}).Whole(read(t, chat("a", -3)), false, ask)
+		finish(c.Draft(0, Form{}), read(t, chat("a", -3)), ask)
+		finish(c.Draft(1, Form{}), read(t, chat("a", -3)), ask)
 		c.Settle(ask.Now)
 	}
 	c := e.Open(0)
-	if c.Draft(0, Form{}).Whole(read(t, chat("a", -3)), false, ask); c.Next() != 2 {
+	if finish(c.Draft(0, Form{}), read(t, chat("a", -3)), ask); c.Next() != 2 {
 		t.Errorf("tier %d is asked next", c.Next())
 	}
 }
@@ -80,7 +80,7 @@ func TestExpectationsMove(t *testing.T) {
 func TestThreeTiersWithoutASignal(t *testing.T) {
 	e, ask := three(t, .6, .85, .95)
 	c := e.Open(0)
-	out := c.Draft(0, Form{}).Whole(read(t, chat("a")), false, ask)
+	out := finish(c.Draft(0, Form{}), read(t, chat("a")), ask)
 	if _, err := New(Options{Policy: e.o.Policy, Tiers: []Tier{{"small", calibration(), .5}, {"mid", calibration(), .5}, {"large", cascade.Calibration{}, .5}}}); err == nil {
 		t.Error("a route over calibrations that do not tell their spread")
 	}

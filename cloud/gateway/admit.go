@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -150,6 +151,9 @@ func (x *exchange) work() Work {
 		PromptBytes: x.ask.promptBytes + len(x.ask.body["tools"]) + len(x.ask.body["response_format"])}
 	if x.cascades() {
 		w.Drafts = x.ask.model.Cascade.Drafts()
+		if x.ask.model.Cascade.Polls() { // reads its answer once more
+			w.Drafts = append(slices.Clip(w.Drafts), w.Drafts[0])
+		}
 	}
 	if x.ask.req.MaxTokens != nil {
 		w.MaxTokens = *x.ask.req.MaxTokens

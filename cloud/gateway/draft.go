@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/cascade"
 	cascades "github.com/weirhq/weir/cascade/stream"
+	"github.com/weirhq/weir/cascade/validate"
 	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/cloud/gateway/chunk"
 	"github.com/weirhq/weir/cloud/route"
@@ -149,7 +150,7 @@ func (d *draft) readWhole(resp *http.Response) *legError {
 // step takes the next event, or the whole answer.
 func (d *draft) step() (cascades.Output, *legError) {
 	if d.answer != nil {
-		return d.judge.Whole(d.answer, d.form.Broken(d.answer.Said(), d.made()), d.now()), nil
+		return d.judged(!d.judge.Score(d.answer), d.answer.Said), nil
 	}
 	leg := d.sel.Decode
 	if d.ttft > 0 {
@@ -186,10 +187,13 @@ func (d *draft) step() (cascades.Output, *legError) {
 
 func (d *draft) end() cascades.Output {
 	d.sel.Decode.Good()
-	failed := !d.text
-	if !failed && d.form.Checked() {
-		failed = d.form.Broken(cascading.Said(slices.Concat(d.held, d.tail)), d.made())
-	}
+	return d.judged(d.text, func() validate.Answer { return cascading.Said(slices.Concat(d.held, d.tail)) })
+}
+
+// judged is the end of an answer; some says that it says something.
+func (d *draft) judged(some bool, said func() validate.Answer) cascades.Output {
+	failed := !some || d.form.Checked() && d.form.Broken(said(), d.made())
+	d.poll(failed, said)
 	return d.judge.End(failed, d.now())
 }
 

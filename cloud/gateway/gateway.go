@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/cloud/pool"
 	"github.com/weirhq/weir/cloud/route"
+	"github.com/weirhq/weir/internal/ballot"
 	"github.com/weirhq/weir/internal/telemetry"
 	"github.com/weirhq/weir/tenants"
 	"github.com/weirhq/weir/tenants/price"
@@ -112,6 +113,7 @@ type Gateway struct {
 	explain  *explanations
 	replays  replays
 	answers  answers
+	ways     ballot.Ways
 	budgets  sync.Map // pool -> *pace.Allowance of retries
 	scores   sync.Map // tenant -> *pace.Allowance of scores
 	meter    *meter

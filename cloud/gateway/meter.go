@@ -18,6 +18,7 @@ type meter struct {
 	attempts  *prometheus.CounterVec
 	fallbacks *prometheus.CounterVec
 	cascaded  *prometheus.CounterVec
+	verified  *prometheus.CounterVec
 	choices   *prometheus.CounterVec
 	scores    *prometheus.CounterVec
 }
@@ -31,6 +32,8 @@ func newMeter(t *telemetry.Telemetry, g *Gateway, p *pool.Pool) (*meter, error) 
 	}
 	m.cascaded = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_gateway_cascade_decisions_total",
 		Help: "Answers of small pools by model, by what was done (keep or escalate) and why."}, []string{"model", "action", "reason"})
+	m.verified = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_gateway_verify_total",
+		Help: "Answers of small pools of cascades that verify by model, and by what the pool's votes did to the verdict (same, escalates, keeps), or why there were none."}, []string{"model", "outcome"})
 	m.choices = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_gateway_choices_total",
 		Help: "Requests of models with equal pools by model, by the pool chosen and how: drawn, best, session, only or none."}, []string{"model", "pool", "how"})
 	m.scores = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_gateway_feedback_total",
@@ -43,7 +46,7 @@ func newMeter(t *telemetry.Telemetry, g *Gateway, p *pool.Pool) (*meter, error) 
 	}
 	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_gateway_in_flight", Help: "Requests under way."},
 		func() float64 { return float64(g.inFlight.Load()) })
-	for _, c := range []prometheus.Collector{m.attempts, m.fallbacks, m.cascaded, m.choices, m.scores, inFlight, instances{p}, arms{g.opts.Models}} {
+	for _, c := range []prometheus.Collector{m.attempts, m.fallbacks, m.cascaded, m.verified, m.choices, m.scores, inFlight, instances{p}, arms{g.opts.Models}} {
 		if err := t.Registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}

@@ -49,7 +49,7 @@ func (c *Case) Count(way Way, data []byte) (v verifier.Votes, used openai.Usage,
 		return v, used, fmt.Errorf("answer on an answer: %w", err)
 	}
 	if a.Usage != nil {
-		used = *a.Usage
+		used = sane(*a.Usage)
 	}
 	count := c.weigh
 	if way == Samples {
@@ -57,6 +57,17 @@ func (c *Case) Count(way Way, data []byte) (v verifier.Votes, used openai.Usage,
 	}
 	v, err = count(a.Choices)
 	return v, used, err
+}
+
+// sane is a usage that can be.
+func sane(u openai.Usage) openai.Usage {
+	if u.PromptTokens < 0 || u.CompletionTokens < 0 {
+		return openai.Usage{}
+	}
+	if d := u.PromptTokensDetails; d != nil && (d.CachedTokens < 0 || d.CachedTokens > u.PromptTokens) {
+		u.PromptTokensDetails = nil
+	}
+	return u
 }
 
 // weigh turns the probability of YES against NO into votes.

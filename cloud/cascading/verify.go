@@ -1,0 +1,109 @@
+package cascading
+
+import (
+	"time"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/learn"
+	"github.com/weirhq/weir/cascade/policy"
+	"github.com/weirhq/weir/cascade/verifier"
+	"github.com/weirhq/weir/internal/ballot"
+)
+
+// gradeVotes finds the pools whose votes on their own answers may change a verdict.
+func (e *Entry) gradeVotes() {
+	e.votes = make([]bool, e.drafts)
+	set := e.o.Policy.Verify
+	for i := range e.votes {
+		if t := e.o.Tiers[i].Calibration.Verifier; set != nil && t != nil && t.Samples() == set.Samples {
+			_, lower := t.Benefit()
+			e.votes[i] = learn.GradeOf(lower) == learn.GradeUsable
+		}
+	}
+}
+
+// lacksVotes reports whether no small pool has a table for the samples that the
+// settings ask for.
+func (o *Options) lacksVotes() bool {
+	if o.Policy.Verify == nil {
+		return false
+	}
+	for _, t := range o.Tiers[:len(o.Tiers)-o.Equals] {
+		if v := t.Calibration.Verifier; v != nil && v.Samples() == o.Policy.Verify.Samples {
+			return false
+		}
+	}
+	return true
+}
+
+// Poll says of how many samples the tier's model is to be asked whether its whole
+// answer is right: 0 where its votes could not turn the verdict, and why, or ""
+// where the settings want none. failed says that the answer broke its form or says
+// nothing; patience is how long votes are waited for. Votes come before End.
+func (d *Draft) Poll(failed bool, patience time.Duration, a Ask) (samples int, why ballot.Outcome) {
+	set := d.c.e.o.Policy.Verify
+	if set == nil {
+		return 0, ""
+	}
+	pe, known := d.whole(&a)
+	switch {
+	case failed:
+		return 0, ballot.Broken
+	case !known:
+		return 0, ballot.NoSignal
+	case d.early || d.decided:
+		return 0, ballot.Shown
+	case !d.c.e.votes[d.tier]:
+		return 0, ballot.NotViable
+	case a.Remaining != 0 && a.Remaining <= patience:
+		return 0, ballot.Late
+	}
+	plain := d.judge(pe, true, false, &a)
+	next := d.c.next
+	for yes := range set.Samples + 1 {
+		d.votes = &verifier.Votes{Yes: yes, Of: set.Samples}
+		v := d.judge(pe, true, false, &a)
+		d.votes = nil
+		if v.Escalate != plain.Escalate || v.Escalate && d.c.next != next {
+			return set.Samples, ""
+		}
+	}
+	return 0, ballot.Certain
+}
+
+// Votes takes what the tier's model has said of its answer, nil for nothing. It
+// says what that does to the verdict.
+func (d *Draft) Votes(v *verifier.Votes, a Ask) (before float64, outcome ballot.Outcome) {
+	pe, _ := d.whole(&a)
+	plain := d.judge(pe, true, false, &a)
+	d.votes = v
+	switch after := d.judge(pe, true, false, &a); {
+	case after.Escalate == plain.Escalate:
+		return pe, ballot.Same
+	case after.Escalate:
+		return pe, ballot.Escalates
+	}
+	return pe, ballot.Keeps
+}
+
+// whole is the probability that the whole answer is right, by its signals alone.
+func (d *Draft) whole(a *Ask) (pe float64, known bool) {
+	s := d.acc.Signals()
+	return d.c.calibration(d.tier, a).Probability(&s)
+}
+
+// voted is what votes make of the probability that a tier's answer is right, and
+// of the next one's. The entry is locked.
+func (c *Case) voted(tier int, pe float64, votes *verifier.Votes, ask *Ask) (edge, next float64) {
+	cal := &c.e.o.Tiers[tier].Calibration
+	p := c.e.ctl.Policy(policy.Costs{CloudNano: c.e.cost(c.last, ask.Nano[c.last])})
+	if p.Rule != cascade.RuleGain {
+		if p.CloudQuality = cal.CloudAccuracy; p.CloudQuality == 0 {
+			p.CloudQuality = 1 // labels were agreement with it
+		}
+	}
+	return cal.Verifier.Judge(pe, p.CloudQuality, votes.Yes)
+}
+
+// Polls reports whether a small pool may be asked about its own answers.
+func (e *Entry) Polls() bool { return e.o.Policy.Verify != nil }
