@@ -173,7 +173,8 @@ func (f *fleet) paidOnce(t *testing.T, a answer, rows int) {
 // part from the answers that were left alone at ties.
 func (f *fleet) movesMany(t *testing.T, q question) {
 	f.idle(t)
-	n := count(6, 12)
+	n := count(4, 12)
+	q.tokens = 700
 	alone := make([]answer, n)
 	ask := func(i int) question {
 		q := q
