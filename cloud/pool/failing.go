@@ -61,12 +61,21 @@ func (c *pace) look(k *known, now time.Duration) float64 {
 }
 
 // peerPaceLocked is the middle of the same of those that can stand in for in.
+// Where none of them runs anything they are taken to be as fast as their cost
+// models say.
 func (p *Pool) peerPaceLocked(in *instance, now time.Duration) float64 {
-	var all []float64
+	var busy, idle []float64
 	for _, other := range p.inst {
-		if other != in && other.group() == in.group() && other.pace.ran > 0 && now-other.pace.ran < stepsTell {
-			all = append(all, other.pace.ratio)
+		switch {
+		case other == in || other.group() != in.group():
+		case other.pace.ran > 0 && now-other.pace.ran < stepsTell:
+			busy = append(busy, other.pace.ratio)
+		case other.known.cost != nil && other.known.seq > 0:
+			idle = append(idle, 1)
 		}
 	}
-	return roles.Middle(all)
+	if len(busy) == 0 {
+		return roles.Middle(idle)
+	}
+	return roles.Middle(busy)
 }

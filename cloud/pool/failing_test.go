@@ -126,7 +126,12 @@ func TestFailingStreamsLeave(t *testing.T) {
 // evidence; it is tried again after a while.
 func TestIdleRest(t *testing.T) {
 	p := still(t, members("a", "b")...)
-	p.degrade(t, 12, 6, 1)
+	for range 12 {
+		later(p, steerEvery)
+		p.told(t, "a", crowded("a", 4, 6))
+		p.told(t, "b", crowded("b", 0, 0)) // never ran anything
+		p.judge()
+	}
 	if got := p.failed(); got != "a!" {
 		t.Fatal(got)
 	}

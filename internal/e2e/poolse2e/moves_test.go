@@ -1,0 +1,229 @@
+package poolse2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// crowdedFleet has gateways over instances whose steps take 5 ms and 3 ms more a
+// stream, and which tell that as a cost model.
+func crowdedFleet(t *testing.T, roles map[string]string) *fleet {
+	t.Helper()
+	f := emptyFleet(t, loopback{})
+	for name, role := range roles {
+		f.instance(t, name, role, "fake-engine", "--model", model, "--weir", "--name", name, "--role", role,
+			"--itl", "5ms", "--per-sequence", "3ms", "--log-level", "error")
+	}
+	f.gateways(t, true)
+	return f
+}
+
+// TestStreamsEvenOut: one of two decode instances has all streams, far more than
+// it can serve in time, when the other begins to decode. Streams move there by
+// themselves, each gateway's own. Their clients see nothing of it, and each token
+// is charged once.
+func TestStreamsEvenOut(t *testing.T) {
+	f := crowdedFleet(t, map[string]string{"p1": "prefill", "d1": "decode", "d2": "prefill"})
+	want := f.long(t)
+	most := 0
+	answers := f.busy(t, count(28, 60), func() {
+		eventually(t, "all streams run at d1", func() bool { return f.runs("d1") >= count(24, 50) })
+		most = f.runs("d1")
+		f.setRole(t, "d2", "decode")
+		eventually(t, "streams move", func() bool { return f.moves("d1").Gave["balance"] >= count(3, 8) })
+	})
+	f.unseen(t, answers, want)
+	f.idle(t)
+	d1, d2 := f.moves("d1"), f.moves("d2")
+	t.Logf("of %d streams at d1 %d moved to d2 and %d back", most, d1.Gave["balance"], d2.Gave["balance"])
+	if d1.Gave["balance"] != d2.Took || d2.Gave["balance"] != d1.Took {
+		t.Errorf("d1 %+v, d2 %+v: streams got lost on their way", d1, d2)
+	}
+	f.chargedOnce(t, answers)
+}
+
+// TestStreamsLeaveFailingInstance: an instance says that it is about to fail, and
+// one slows to a fifth while the others do not. Their streams leave, new work
+// goes elsewhere, clients see nothing; and they come back.
+func TestStreamsLeaveFailingInstance(t *testing.T) {
+	f := crowdedFleet(t, map[string]string{"m1": "mixed", "m2": "mixed", "m3": "mixed"})
+	want := f.long(t)
+	for _, how := range []struct{ name, victim, path, sick, well string }{
+		{"says so", "m2", "failing", "the disk is full", ""}, {"slows", "m1", "pace", "5", "1"}} {
+		t.Run(how.name, func(t *testing.T) {
+			answers := f.busy(t, count(15, 40), func() {
+				eventually(t, how.victim+" has streams", func() bool { return f.runs(how.victim) > 1 })
+				f.put(t, how.victim, how.path, how.sick)
+				eventually(t, "streams leave "+how.victim, func() bool { return f.moves(how.victim).Gave["failing"] > 0 })
+				eventually(t, how.victim+" has nothing to do", func() bool { return f.outOf(how.victim) > 0 && f.runs(how.victim) == 0 })
+			})
+			f.unseen(t, answers, want)
+			f.put(t, how.victim, how.path, how.well)
+			for _, g := range []string{"g1", "g2"} { // one that slowed rests for 10 s
+				eventually(t, how.victim+" is back at "+g, func() bool {
+					s := f.pooled(g, how.victim)
+					return s.Ready && s.Failing == "" && !s.Suspect
+				})
+			}
+			f.idle(t)
+			f.chargedOnce(t, answers)
+		})
+	}
+}
+
+// asked is what a client got for one of the prompts.
+type asked struct {
+	prompt int
+	answer
+}
+
+// busy has n clients ask one question after another, at both gateways, until
+// during returns.
+func (f *fleet) busy(t *testing.T, n int, during func()) []asked {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var mu sync.Mutex
+	var out []asked
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				a := f.ask(t.Context(), gatewayOf(i), i%prompts, longer, true)
+				mu.Lock()
+				out = append(out, asked{i % prompts, a})
+				mu.Unlock()
+			}
+		})
+	}
+	defer wg.Wait()
+	defer cancel()
+	during()
+	cancel()
+	wg.Wait()
+	return out
+}
+
+// unseen checks that no client saw anything of what happened.
+func (f *fleet) unseen(t *testing.T, answers []asked, want [prompts]string) {
+	t.Helper()
+	moved := 0
+	for i := range answers {
+		a := &answers[i]
+		if !a.whole() || a.text != want[a.prompt] {
+			t.Errorf("%+v, want %q", a, want[a.prompt])
+		}
+		if a.attempts > 1 {
+			moved++
+		}
+	}
+	t.Logf("%d streams, all whole; %d of them moved", len(answers), moved)
+}
+
+// outOf counts the gateways that keep new work from an instance that degrades. One
+// that had nothing there while it was slow has no evidence.
+func (f *fleet) outOf(name string) (n int) {
+	for _, g := range []string{"g1", "g2"} {
+		if s := f.pooled(g, name); !s.Ready && s.Failing != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// longer is how many tokens the answers have whose streams move.
+const longer = 60
+
+// long are the answers to the prompts of that length.
+func (f *fleet) long(t *testing.T) (want [prompts]string) {
+	t.Helper()
+	for i := range want {
+		a := f.ask(t.Context(), "g1", i, longer, false)
+		if !a.whole() || len(strings.Fields(a.text)) != longer {
+			t.Fatalf("before anything happened: %+v", a)
+		}
+		want[i] = a.text
+	}
+	return want
+}
+
+// moves sums what both gateways have moved from and to an instance.
+func (f *fleet) moves(name string) (sum moved) {
+	sum.Gave = map[string]int{}
+	for _, g := range []string{"g1", "g2"} {
+		m := f.pooled(g, name).Moves
+		sum.Took += m.Took
+		for cause, n := range m.Gave {
+			sum.Gave[cause] += n
+		}
+	}
+	return sum
+}
+
+// pooled is an instance as a gateway knows it.
+func (f *fleet) pooled(gateway, name string) pooled {
+	for _, in := range f.pools(gateway) {
+		if in.Name == name {
+			return in
+		}
+	}
+	return pooled{}
+}
+
+// put changes what a fake engine does.
+func (f *fleet) put(t *testing.T, name, what, value string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, f.all[name].url+"/fake/"+what, strings.NewReader(value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := f.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s of %s: %d", what, name, resp.StatusCode)
+	}
+}
+
+// chargedOnce checks the rows of answers that moved: all but the last part are
+// superseded, the prompt is charged once and each token once.
+func (f *fleet) chargedOnce(t *testing.T, answers []asked) {
+	t.Helper()
+	checked := 0
+	for i := range answers {
+		a := &answers[i]
+		if a.attempts < 2 || checked == count(5, 1000) {
+			continue
+		}
+		checked++
+		var l struct {
+			Rows []struct {
+				Outcome      string
+				InputTokens  int `json:"input_tokens"`
+				OutputTokens int `json:"output_tokens"`
+			}
+		}
+		eventually(t, "all rows of "+a.operation, func() bool {
+			return f.get(f.all["g2"].url+"/admin/v1/usage?operation_id="+a.operation, f.admin, &l) == nil && len(l.Rows) == a.attempts
+		})
+		outcomes, inputs, output := map[string]int{}, 0, 0
+		for _, r := range l.Rows {
+			outcomes[r.Outcome]++
+			output += r.OutputTokens
+			if r.InputTokens > 0 {
+				inputs++
+			}
+		}
+		if outcomes["ok"] != 1 || outcomes["superseded"] != a.attempts-1 || inputs != 1 || output != longer {
+			t.Errorf("%s: %s", a.operation, fmt.Sprintf("%+v", l.Rows))
+		}
+	}
+	if checked == 0 {
+		t.Error("no answer has moved")
+	}
+}
