@@ -21,6 +21,9 @@ type Prefix struct {
 	// CUSUM alarm measures against them.
 	PhiMean float64 `json:"phi_mean"`
 	PhiSD   float64 `json:"phi_sd"`
+	// Plain says that it was fitted on plain text, though the calibration of whole
+	// answers is one of answer spans.
+	Plain bool `json:"plain,omitempty"`
 }
 
 // Wait is WaitMS.
@@ -69,7 +72,7 @@ func FitPrefix(answers []TokenSample, tokens int) (Prefix, error) {
 // signals will be right. ok is false where nothing is known of beginnings, and
 // for signals that are not usable.
 func (c *Calibration) PrefixProbability(s *Signals) (p float64, ok bool) {
-	if c == nil || c.Prefix == nil || !c.scores(s) {
+	if c == nil || c.Prefix == nil || !c.scores(s) || c.Prefix.Plain && !s.Spans.Plain() {
 		return 0, false
 	}
 	return platt(c.Prefix.Bias, c.Prefix.Terms, s)

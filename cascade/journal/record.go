@@ -51,6 +51,13 @@ type Record struct {
 	Gain     float64   `json:"gain,omitempty"`
 	Theta    float64   `json:"theta,omitempty"`
 	Features []float64 `json:"features,omitempty"`
+	// Scored is cascade.ScoredAnswer where the features are of the answer's span
+	// alone; "" where they are of all tokens, as in older logs. Spans counts the
+	// tokens of each span; nil where they were not told apart.
+	Scored string `json:"scored,omitempty"`
+	Spans  *Spans `json:"spans,omitempty"`
+	// Embedding is the outcome of asking the embedding endpoint for the prompt.
+	Embedding string `json:"embedding,omitempty"`
 	// Propensity is the probability with which a label of this decision is
 	// seen; Shadow says that it was chosen to be.
 	Propensity float64 `json:"propensity,omitempty"`
@@ -68,6 +75,19 @@ type Record struct {
 	Edge      *float64 `json:"edge,omitempty"`
 	Cloud     *float64 `json:"cloud,omitempty"`
 	LabelKind string   `json:"label_kind,omitempty"`
+}
+
+// Spans counts an answer's tokens by what they are.
+type Spans struct {
+	Answer    int `json:"answer"` // the only ones that are scored
+	Think     int `json:"think,omitempty"`
+	Structure int `json:"structure,omitempty"`
+	Prose     int `json:"prose,omitempty"`
+}
+
+// SpansOf are an answer's counts.
+func SpansOf(n *cascade.SpanTokens) *Spans {
+	return &Spans{n[cascade.SpanAnswer], n[cascade.SpanThink], n[cascade.SpanStructure], n[cascade.SpanProse]}
 }
 
 // maxRecord bounds a record's payload, bytes.

@@ -50,6 +50,9 @@ type label struct {
 	x    []float64
 	y, w float64
 	seq  float64
+	// answer says that x is of the answer's span alone, and not of reasoning and
+	// JSON structure too.
+	answer bool
 }
 
 // Cell calibrates the edge model in one cell: Platt's method with a Gaussian
@@ -72,6 +75,7 @@ type Cell struct {
 	isoN       float64
 	tauFactor  float64
 	effective  float64
+	answers    float64 // effective labels of answer spans
 }
 
 // NewCell returns a cell that starts as its prior.
@@ -117,15 +121,16 @@ func (c *Cell) UsesIsotonic() bool {
 }
 
 // Observe adds a label y in [0, 1] for features x, seen with the given
-// propensity (1 when the label was certain to be seen).
-func (c *Cell) Observe(x []float64, y, propensity float64) {
+// propensity (1 when the label was certain to be seen). answer says that the
+// features are of the answer's span alone.
+func (c *Cell) Observe(x []float64, y, propensity float64, answer bool) {
 	if !(propensity > 0) || math.IsNaN(y) || len(x) != len(c.fit.W) {
 		return
 	}
 	w := math.Min(c.opt.MaxWeight, 1/propensity)
 	c.score(x, y, w)
 	c.seq++
-	l := label{x: append([]float64(nil), x...), y: y, w: w, seq: c.seq}
+	l := label{x: append([]float64(nil), x...), y: y, w: w, seq: c.seq, answer: answer}
 	if len(c.labels) < c.opt.Capacity {
 		c.labels = append(c.labels, l)
 	} else {
@@ -185,6 +190,7 @@ func (c *Cell) Refit() {
 	clear(c.grad2)
 	x, y, w := c.data()
 	c.effective = effective(w)
+	c.answers = effective(c.ofAnswers(w))
 	if len(y) == 0 {
 		c.fit = clone(c.prior)
 		return
@@ -216,6 +222,17 @@ func (c *Cell) data() (x, y, w []float64) {
 		w = append(w, l.w*math.Exp2((l.seq-c.seq)/c.opt.HalfLife))
 	}
 	return x, y, w
+}
+
+// ofAnswers are the weights of the labels of answer spans.
+func (c *Cell) ofAnswers(w []float64) []float64 {
+	var of []float64
+	for i := range c.labels {
+		if c.labels[i].answer {
+			of = append(of, w[i])
+		}
+	}
+	return of
 }
 
 // Effective is the effective number of labels at the last refit,

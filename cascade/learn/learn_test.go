@@ -33,7 +33,7 @@ func TestCellLearns(t *testing.T) {
 	}
 	for range 4000 {
 		x, y := draw(rng)
-		c.Observe([]float64{x}, y, 1)
+		c.Observe([]float64{x}, y, 1, true)
 	}
 	for _, x := range []float64{-3, 0, 3} {
 		if got, want := c.P([]float64{x}), cascade.Sigmoid(.5*x-1); math.Abs(got-want) > .06 {
@@ -64,7 +64,7 @@ func TestPropensitiesCorrectSelection(t *testing.T) {
 			}
 			escalated := x < -1
 			if escalated || rng.Float64() < share {
-				c.Observe([]float64{x}, y, Propensity(escalated, share))
+				c.Observe([]float64{x}, y, Propensity(escalated, share), true)
 			}
 		}
 		return math.Abs(gap / (n / 4))
@@ -79,14 +79,14 @@ func TestIsotonicIsEarned(t *testing.T) {
 	straight, stepped := NewCell(DefaultOptions(), identity()), NewCell(DefaultOptions(), identity())
 	for range 8000 {
 		x, y := draw(rng)
-		straight.Observe([]float64{x}, y, 1)
+		straight.Observe([]float64{x}, y, 1, true)
 		y = 0
 		if x > 1 && x < 2 || rng.Float64() < .05 { // nothing a sigmoid can follow
 			y = 1
 		} else if x >= 2 && rng.Float64() < .99 {
 			y = 1
 		}
-		stepped.Observe([]float64{x}, y, 1)
+		stepped.Observe([]float64{x}, y, 1, true)
 	}
 	if straight.UsesIsotonic() {
 		t.Error("isotonic regression took over where Platt is exact")

@@ -38,12 +38,16 @@ type cellState struct {
 	Alarms uint64       `json:"alarms"`
 
 	// Older snapshots have none of these.
-	Drift      []control.PageHinkleyState `json:"drift,omitempty"` // of signal, residual, disagreement
+	Scored     string                     `json:"scored,omitempty"` // of each label: a of the answer's span, else of all tokens
+	Drift      []control.PageHinkleyState `json:"drift,omitempty"`  // of signal, residual, disagreement
 	AlarmLeft  int                        `json:"alarm_left,omitempty"`
 	Shrunk     bool                       `json:"shrunk,omitempty"`     // drifted and not settled
 	Confidence [][3]float64               `json:"confidence,omitempty"` // weight, p, y of each bin
 	Votes      json.RawMessage            `json:"votes,omitempty"`      // table of labels with votes
 }
+
+// scored are the letters of cellState.Scored.
+var scored = map[bool]string{true: "a", false: "-"}
 
 // Snapshot writes the table as JSON. A restored table decides as this one does
 // after its next refit of each cell.
@@ -62,6 +66,7 @@ func (t *Table) Snapshot(w io.Writer) error {
 		for i := range e.labels {
 			l := &e.labels[(e.Cell.next+i)%len(e.labels)]
 			c.Labels = append(c.Labels, append([]float64{l.y, l.w}, l.x...))
+			c.Scored += scored[l.answer]
 		}
 		for i := range e.sample {
 			b := e.sample[(e.next+i)%len(e.sample)]
@@ -117,7 +122,7 @@ func Restore(r io.Reader, opt Options) (*Table, error) {
 func (t *Table) restoreCell(c cellState) error {
 	e := t.newEntry()
 	e.cloud, e.edge, e.helps, e.used, e.alarms = c.Cloud, c.Edge, c.Helps, c.Used, c.Alarms
-	for _, l := range c.Labels {
+	for i, l := range c.Labels {
 		if len(l) != len(t.Features)+2 || !(l[1] > 0) {
 			return fmt.Errorf("%w: cell %q has a label of %d values", ErrState, c.Name, len(l))
 		}
@@ -125,7 +130,7 @@ func (t *Table) restoreCell(c cellState) error {
 			break
 		}
 		e.seq++
-		e.labels = append(e.labels, label{y: l[0], w: l[1], x: l[2:], seq: e.seq})
+		e.labels = append(e.labels, label{y: l[0], w: l[1], x: l[2:], seq: e.seq, answer: i < len(c.Scored) && c.Scored[i:i+1] == scored[true]})
 	}
 	for _, g := range c.Gains {
 		e.keep(benefit{p: g[0], weight: g[1], helps: g[2] > 0})

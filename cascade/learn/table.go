@@ -20,6 +20,7 @@ type Outcome struct {
 	Cloud      float64   // the same for the cloud; 1 when the label is agreement
 	CloudKnown bool
 	Propensity float64
+	Answer     bool            // X is of the answer's span alone
 	Votes      *verifier.Votes // of the edge on its own answer; nil where it was not asked
 }
 
@@ -165,7 +166,7 @@ func (t *Table) Observe(o Outcome) Drift {
 	}
 	e.edge.Observe(o.Edge, w)
 	e.error.observe(p, o.Edge, w)
-	e.Cell.Observe(o.X, o.Edge, o.Propensity)
+	e.Cell.Observe(o.X, o.Edge, o.Propensity, o.Answer)
 	if e.fresh == 0 { // it was refitted
 		e.graded = e.grade()
 	}

@@ -50,6 +50,9 @@ func (t *Table) View(cell string) View {
 	v.Verifier = t.verifier(voted)
 	v.VerifierGrade = gradeVotes(v.Verifier)
 	v.Calibration = t.calibration(fit, v.Effective, v.CloudQuality)
+	if ok && e.answers >= believedFrom {
+		ofAnswers(&v.Calibration)
+	}
 	if ok && e.UsesIsotonic() {
 		v.Calibration.Curve = e.iso
 	}
@@ -65,14 +68,23 @@ func (t *Table) calibration(fit cascade.Logistic, labels, cloud float64) cascade
 	if labels > 0 || t.shipped == nil {
 		c.LabelKind, c.Samples = "agreement", int(labels)
 	}
-	if labels >= believedFrom || t.shipped == nil { // labels of whatever the class's answers are
-		c.Scored = cascade.ScoredAnswer
-	}
 	c.Bias, c.Terms = fit.Bias, make([]cascade.Term, len(t.Features))
 	for i, f := range t.Features {
 		c.Terms[i] = cascade.Term{Feature: f, Weight: fit.W[i]}
 	}
 	return c
+}
+
+// ofAnswers makes a calibration one of answer spans: enough labels of whatever the
+// class's answers are have moved it. They are of whole answers: what was shipped of
+// beginnings stays what it was fitted on.
+func ofAnswers(c *cascade.Calibration) {
+	if p := c.Prefix; p != nil && c.Scored != cascade.ScoredAnswer {
+		plain := *p
+		plain.Plain = true
+		c.Prefix = &plain
+	}
+	c.Scored = cascade.ScoredAnswer
 }
 
 // Views returns the views of all cells.

@@ -177,7 +177,7 @@ func partialECE(d *Data, cell string, share float64, seed uint64) float64 {
 		p, y = append(p, pe), append(y, r.Edge)
 		escalated := tracker.Decide(-pe)
 		if escalated || rng.Float64() < share {
-			c.Observe(x, r.Edge, learn.Propensity(escalated, share))
+			c.Observe(x, r.Edge, learn.Propensity(escalated, share), true)
 		}
 	}
 	return measure.ECE(measure.Reliability(p, y, nil, 10))

@@ -3,6 +3,7 @@ package learning
 import (
 	"strings"
 
+	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/journal"
 	"github.com/weirhq/weir/cascade/learn"
 )
@@ -27,7 +28,7 @@ func (l *Learner) Escalated(p Pair, cloud Answer, bound int64) {
 func (l *Learner) label(p Pair, cloud Answer, shadow bool) {
 	r := journal.Record{
 		UnixNS: l.opt.Now().UnixNano(), Kind: journal.KindLabel, Request: p.Operation, Cell: p.Cell, Key: p.Key, Model: p.Model,
-		Features: p.Features, Votes: p.Votes, Propensity: p.Propensity, Shadow: shadow, CloudMS: float64(cloud.Took.Microseconds()) / 1e3,
+		Features: p.Features, Scored: cascade.ScoredAnswer, Votes: p.Votes, Propensity: p.Propensity, Shadow: shadow, CloudMS: float64(cloud.Took.Microseconds()) / 1e3,
 	}
 	if shadow {
 		r.CostNano = cloud.CostNano // an escalation's is in its decision

@@ -195,7 +195,7 @@ func (l *Learner) learn(r *journal.Record) (c change) {
 		c.drift = l.table.Pass(r.Cell, r.Features)
 		c.calm = was && !l.table.Alarmed(r.Cell)
 	case r.Kind == journal.KindLabel && r.LabelKind == journal.LabelAgreement && r.Edge != nil && r.Model == l.table.Fingerprint:
-		o := learn.Outcome{Cell: r.Cell, X: r.Features, Edge: *r.Edge, Propensity: r.Propensity, Votes: r.Votes}
+		o := learn.Outcome{Cell: r.Cell, X: r.Features, Edge: *r.Edge, Propensity: r.Propensity, Answer: r.Scored == cascade.ScoredAnswer, Votes: r.Votes}
 		if r.Cloud != nil {
 			o.Cloud, o.CloudKnown = *r.Cloud, true
 		}

@@ -76,6 +76,7 @@ func (c *call) record(s *Server, spent int64) journal.Record {
 	if health, ready := s.opt.Worker.Health(); ready {
 		r.Model = health.Fingerprint.Weights
 	}
+	r.Embedding = string(c.foreseen.look.Outcome())
 	if !c.judged {
 		return r
 	}
@@ -87,7 +88,10 @@ func (c *call) record(s *Server, spent int64) journal.Record {
 	if !math.IsInf(c.verdict.Theta, 0) { // JSON has no infinity
 		r.Gain, r.Theta = c.verdict.Gain, c.verdict.Theta
 	}
-	r.Features = c.features(s)
+	if r.Features = c.features(s); r.Features != nil {
+		r.Scored = cascade.ScoredAnswer
+	}
+	r.Spans = journal.SpansOf(&c.draft.Signals.Spans)
 	r.Votes, r.Before = c.vote.Votes, c.vote.Before
 	return r
 }

@@ -83,9 +83,9 @@ type candidate struct {
 type signalsView struct {
 	Usable      bool    `json:"usable"`
 	Tokens      int     `json:"tokens"`
-	SumLogProb  float64 `json:"sum_logprob"`
-	MinLogProb  float64 `json:"min_logprob"`
-	MeanLogProb float64 `json:"mean_logprob"`
+	SumLogProb  float64 `json:"sum_logprob,omitempty"` // the log does not keep these three
+	MinLogProb  float64 `json:"min_logprob,omitempty"`
+	MeanLogProb float64 `json:"mean_logprob,omitempty"`
 	// Tokens that are not scored.
 	Think     int `json:"think_tokens,omitempty"`
 	Structure int `json:"structure_tokens,omitempty"`
@@ -169,16 +169,28 @@ func explainedRecord(r *journal.Record) *explained {
 	if r.Private {
 		e.Privacy = cascade.PrivacyLocalOnly
 	}
-	if r.Judged {
-		e.Scores = &scores{Policy: r.Policy, Gain: r.Gain, Theta: r.Theta, Propensity: &r.Propensity, Shadow: r.Shadow}
-	}
-	if r.Judged && r.Votes != nil {
-		e.Scores.Verify = &verified{Votes: r.Votes, Before: r.Before}
-	}
-	if r.Judged && r.Conf != nil {
-		e.Scores.Confidence, e.Scores.Known = *r.Conf, true
+	if r.Judged || r.Embedding != "" {
+		e.Scores = recordedScores(r)
 	}
 	return e
+}
+
+func recordedScores(r *journal.Record) *scores {
+	sc := &scores{Policy: r.Policy, Embedding: foresight.Outcome(r.Embedding)}
+	if !r.Judged {
+		return sc
+	}
+	sc.Gain, sc.Theta, sc.Propensity, sc.Shadow = r.Gain, r.Theta, &r.Propensity, r.Shadow
+	if r.Votes != nil {
+		sc.Verify = &verified{Votes: r.Votes, Before: r.Before}
+	}
+	if r.Conf != nil {
+		sc.Confidence, sc.Known = *r.Conf, true
+	}
+	if n := r.Spans; n != nil {
+		sc.Signals = &signalsView{Usable: r.Features != nil, Tokens: n.Answer, Think: n.Think, Structure: n.Structure, Prose: n.Prose}
+	}
+	return sc
 }
 
 // serveExplain shows a request to its own tenant. The device's anonymous

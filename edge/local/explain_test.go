@@ -3,6 +3,11 @@ package local_test
 import (
 	"encoding/json"
 	"testing"
+
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/edge/internal/embedtest"
+	"github.com/weirhq/weir/edge/internal/workertest"
+	"github.com/weirhq/weir/edge/local"
 )
 
 // The explanation comes with the answer where it is asked for, in all its
@@ -60,5 +65,44 @@ func TestExplainInTheAnswer(t *testing.T) {
 	}
 	if a := n.chat(`,"temperature":0,"weir":{"explain":true}`, "X-Weir-Mode", "cloud-only", "X-Weir-Privacy", "local-only"); a.status != 503 || explanation(a).ID == "" {
 		t.Errorf("a refusal: %d %+v", a.status, a.weir)
+	}
+}
+
+// What the node has told of a request while it remembered it, the log tells
+// afterwards: the spans that were scored and not, and how the embedding went.
+func TestTheLogExplainsAsTheNodeDid(t *testing.T) {
+	log, server := &records{}, embedtest.Start(t)
+	n := startNode(t, func(o *local.Options) {
+		o.Decisions = log
+		embedding(t, o, server)
+	})
+	n.worker.Set(workertest.Reply{Text: "<think> it is four </think> four", Logprob: -.001})
+	type told struct {
+		Scores struct {
+			Embedding string
+			Signals   struct {
+				Usable bool
+				Tokens int
+				Think  int `json:"think_tokens"`
+			}
+		}
+	}
+	explain := func(id string) (e told) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(n.get("/v1/weir/requests/"+id, 200)), &e); err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	a := n.about("lamp", 0)
+	eventually(t, "a record of the request", func() bool { log.mu.Lock(); defer log.mu.Unlock(); return len(log.got) == 1 })
+	r := log.last()
+	if r.Scored != cascade.ScoredAnswer || r.Spans == nil || r.Spans.Answer != 2 || r.Spans.Think != 5 || r.Embedding == "" {
+		t.Errorf("record %+v, spans %+v", r, r.Spans)
+	}
+	r.Request = "0191d2a0-1234-7000-8000-00000000abcd" // which the node does not remember
+	log.Log(r)
+	if live, logged := explain(a.header.Get("X-Request-Id")), explain(r.Request); live != logged || live.Scores.Signals.Think != 5 {
+		t.Errorf("the node told %+v, the log tells %+v", live, logged)
 	}
 }
