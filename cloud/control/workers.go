@@ -191,7 +191,10 @@ func (c *Control) registerWorker(g *gin.Context) (any, error) {
 	ctx, cancel := context.WithTimeout(g.Request.Context(), callTimeout)
 	defer cancel()
 	err = c.store.RegisterInstance(ctx, store.Registration{Name: who.name, Key: who.key, URL: req.URL, KV: req.KV, Role: req.Role, Model: req.Model,
-		Fingerprint: req.Fingerprint, Epoch: req.Epoch})
+		Fingerprint: req.Fingerprint, Epoch: req.Epoch, Replaces: req.Replaces})
+	if held := (*store.HeldError)(nil); errors.As(err, &held) {
+		return member.RegisterReply{Holder: held.Epoch}, nil
+	}
 	if err == nil {
 		c.o.Log.Info("worker registered", "instance", who.name, "url", req.URL, "role", req.Role, "model", req.Model, "epoch", req.Epoch)
 	}
@@ -217,6 +220,8 @@ func (c *Control) checkRegistration(g *gin.Context, who caller, r *member.Regist
 		return badValue("model", "no pool of this cloud serves %.80q: add it to cloud.pools, or set the worker's --served-model-name", r.Model)
 	case r.Epoch == "" || len(r.Epoch) > 128 || !printable(r.Epoch):
 		return badValue("epoch", "want 1 to 128 printable characters")
+	case len(r.Replaces) > 128 || !printable(r.Replaces):
+		return badValue("replaces", "want at most 128 printable characters")
 	case len(r.Fingerprint) > 512 || !printable(r.Fingerprint):
 		return badValue("fingerprint", "want at most 512 printable characters")
 	case c.listed(who.name):

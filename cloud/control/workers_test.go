@@ -183,6 +183,53 @@ func TestProcessThatIsOutIsTold(t *testing.T) {
 	eventually(t, "nobody is a member", func() bool { return fleet.names() == "" })
 }
 
+// TestOldProcessStaysOut in whatever order the two live processes of one folder
+// are started, load their models and are heard: the one that was started last has
+// the name, and the other ends.
+func TestOldProcessStaysOut(t *testing.T) {
+	p, fleet := workerPlane(t, nil)
+	for _, order := range []string{"old first", "new first"} {
+		t.Run(order, func(t *testing.T) {
+			dir, name := t.TempDir(), strings.ReplaceAll(order, " ", "-")
+			token := p.newWorkerToken(t, 1)
+			old, young := p.joinWorker(t, name, dir, token), p.joinWorker(t, name, dir, token)
+			ends, stays := make(chan error, 1), run(t, young)
+			is := func(epoch string) {
+				t.Helper()
+				eventually(t, epoch+" is the member", func() bool { return strings.Contains(fleet.names(), name+"/"+epoch) })
+			}
+			if order == "old first" {
+				old.Tell(registration("old"))
+			}
+			go func() { ends <- old.Run(t.Context()) }()
+			if order == "old first" {
+				is("old")
+			}
+			young.Tell(registration("young"))
+			is("young")
+			if order != "old first" { // its registration was long on the way
+				old.Tell(registration("old"))
+			}
+			select {
+			case err := <-ends:
+				if !errors.Is(err, member.ErrReplaced) {
+					t.Errorf("the old process ended with %v", err)
+				}
+			case <-time.After(time.Minute):
+				t.Fatal("the old process was not told")
+			}
+			is("young")
+			third := p.joinWorker(t, name, dir, token)
+			run(t, third)
+			third.Tell(registration("third"))
+			is("third")
+			if err := stays(); !errors.Is(err, member.ErrReplaced) && err != nil {
+				t.Errorf("the young process ended with %v", err)
+			}
+		})
+	}
+}
+
 // TestWorkerCertificateRenewsItself long before it ends.
 func TestWorkerCertificateRenewsItself(t *testing.T) {
 	p, _ := workerPlane(t, func(o *Options) { o.WorkerLife = 10 * time.Second })

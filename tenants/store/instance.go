@@ -63,6 +63,13 @@ var (
 	ErrReplaced = errors.New("a newer process of this worker has registered")
 )
 
+// HeldError says which process of the worker has the membership.
+type HeldError struct{ Epoch string }
+
+func (e *HeldError) Error() string {
+	return "the membership is process " + e.Epoch + "'s: name it to replace it"
+}
+
 // Registration is what a worker's process tells of itself.
 type Registration struct {
 	Name        string
@@ -71,19 +78,30 @@ type Registration struct {
 	Role, Model string
 	Fingerprint string
 	Epoch       string
+	Replaces    string // epoch of the process whose membership it takes; "" takes nobody's
 }
 
-// RegisterInstance makes a worker's process a member, in place of the worker's
-// earlier ones. The error is ErrNotMember where name and key do not belong
-// together.
+// RegisterInstance makes a worker's process a member, in place of the one that it
+// names. So a request that was long on its way cannot put an old process in the
+// place of a newer one. The error is a *HeldError where another process is the
+// member, ErrNotMember where name and key do not belong together.
 func (s *Store) RegisterInstance(ctx context.Context, r Registration) error {
 	err := s.changeMembers(ctx, "register instance", `update weir.instances set url = $3, kv = $4, role = $5, model = $6, fingerprint = $7, epoch = $8,
-		registered_at = now(), seen_at = now(), drained_at = null where name = $1 and key_sha256 = $2 returning name`,
-		r.Name, r.Key[:], r.URL, r.KV, r.Role, r.Model, r.Fingerprint, r.Epoch)
-	if errors.Is(err, ErrNotFound) {
-		return fmt.Errorf("register instance: %w", ErrNotMember)
+		registered_at = now(), seen_at = now(), drained_at = null
+		where name = $1 and key_sha256 = $2 and (epoch in ('', $8, $9) or drained_at is not null) returning name`,
+		r.Name, r.Key[:], r.URL, r.KV, r.Role, r.Model, r.Fingerprint, r.Epoch, r.Replaces)
+	if !errors.Is(err, ErrNotFound) {
+		return err
 	}
-	return err
+	var holder string
+	err = s.db.QueryRow(ctx, `select epoch from weir.instances where name = $1 and key_sha256 = $2`, r.Name, r.Key[:]).Scan(&holder)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return fmt.Errorf("register instance: %w", ErrNotMember)
+	case err != nil:
+		return wrap("register instance", err)
+	}
+	return &HeldError{holder}
 }
 
 // changeMembers runs a statement that returns the name of the one row that it
@@ -138,12 +156,10 @@ func (s *Store) whyNot(ctx context.Context, name string, key tenants.Hash) error
 
 // Membership is a process that gateways may send work to.
 type Membership struct {
-	Name, URL, KV string
-	Role, Model   string
-	Fingerprint   string
-	Epoch         string
-	RegisteredAt  time.Time
-	Silent        time.Duration // since its last heartbeat, on the database's clock
+	Name, URL   string
+	Role, Model string
+	Epoch       string
+	Silent      time.Duration // since its last heartbeat, on the database's clock
 }
 
 // Members lists the processes that have registered and not left, by name.
@@ -151,10 +167,10 @@ type Membership struct {
 func (s *Store) Members(ctx context.Context) ([]Membership, error) {
 	return list(ctx, s, "list members", func(r pgx.CollectableRow) (m Membership, err error) {
 		var seconds float64
-		err = r.Scan(&m.Name, &m.URL, &m.KV, &m.Role, &m.Model, &m.Fingerprint, &m.Epoch, &m.RegisteredAt, &seconds)
-		m.RegisteredAt, m.Silent = m.RegisteredAt.UTC(), time.Duration(seconds*float64(time.Second))
+		err = r.Scan(&m.Name, &m.URL, &m.Role, &m.Model, &m.Epoch, &seconds)
+		m.Silent = time.Duration(seconds * float64(time.Second))
 		return m, err
-	}, `select name, url, kv, role, model, fingerprint, epoch, registered_at, greatest(extract(epoch from now() - seen_at), 0)::float8
+	}, `select name, url, role, model, epoch, greatest(extract(epoch from now() - seen_at), 0)::float8
 		from weir.instances where registered_at is not null and drained_at is null and cert_not_after > now() order by name`)
 }
 

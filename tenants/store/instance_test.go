@@ -25,7 +25,12 @@ func admit(t *testing.T, s *Store, tok tenants.JoinToken, name string, key byte)
 
 func register(t *testing.T, s *Store, name string, key byte, epoch string) error {
 	t.Helper()
-	return s.RegisterInstance(t.Context(), Registration{Name: name, Key: tenants.Hash{key}, URL: "https://h:1", Role: "decode", Model: "m", Epoch: epoch})
+	return replace(t, s, name, key, epoch, "")
+}
+
+func replace(t *testing.T, s *Store, name string, key byte, epoch, old string) error {
+	t.Helper()
+	return s.RegisterInstance(t.Context(), Registration{Name: name, Key: tenants.Hash{key}, URL: "https://h:1", Role: "decode", Model: "m", Epoch: epoch, Replaces: old})
 }
 
 func members(t *testing.T, s *Store) []Membership {
@@ -149,9 +154,21 @@ func TestNameBelongsToOneKey(t *testing.T) {
 // TestNewestProcessIsTheMember: the one that was replaced is told so.
 func TestNewestProcessIsTheMember(t *testing.T) {
 	s := open(t)
-	if err := errors.Join(admit(t, s, workerToken(t, s, 1), "w", 1), register(t, s, "w", 1, "e1"), register(t, s, "w", 1, "e2")); err != nil {
+	if err := errors.Join(admit(t, s, workerToken(t, s, 1), "w", 1), register(t, s, "w", 1, "e1")); err != nil {
 		t.Fatal(err)
 	}
+	held := func(err error, by string) {
+		t.Helper()
+		if e := (*HeldError)(nil); !errors.As(err, &e) || e.Epoch != by {
+			t.Errorf("got %v, want that %s is the member", err, by)
+		}
+	}
+	held(register(t, s, "w", 1, "e2"), "e1")
+	if err := errors.Join(replace(t, s, "w", 1, "e2", "e1"), register(t, s, "w", 1, "e2")); err != nil { // the second time as if the answer was lost
+		t.Fatal(err)
+	}
+	held(register(t, s, "w", 1, "e1"), "e2")
+	held(replace(t, s, "w", 1, "e0", "e1"), "e2")
 	seen := func(key byte, epoch string) error { return s.InstanceSeen(t.Context(), "w", tenants.Hash{key}, epoch) }
 	if err := seen(1, "e2"); err != nil {
 		t.Errorf("the newest: %v", err)

@@ -36,6 +36,23 @@ func (id identity) key() ([]byte, error) {
 	return key, pki.WriteSecret(id.path(pki.KeyFile), key)
 }
 
+// processFile names the process that was started last with this folder.
+const processFile = "process"
+
+// begin makes this process the folder's newest.
+func (id identity) begin(process string) error {
+	if err := os.MkdirAll(id.dir, 0o700); err != nil {
+		return err
+	}
+	return pki.WriteSecret(id.path(processFile), []byte(process))
+}
+
+// newest reports whether no process was started with this folder since.
+func (id identity) newest(process string) (bool, error) {
+	last, err := os.ReadFile(id.path(processFile))
+	return string(last) == process, err
+}
+
 // save keeps the certificate, and before it the authority where it is given.
 func (id identity) save(r *JoinReply) error {
 	if r.CA != "" {

@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -44,6 +45,7 @@ const (
 type Member struct {
 	o      Options
 	id     identity
+	own    string // this process, in its folder
 	clouds []*url.URL
 	first  atomic.Int32 // of clouds, the one that answered last
 	holder *holder
@@ -57,7 +59,7 @@ type Member struct {
 // Join returns the worker's membership, joining first if it has no certificate.
 // A cloud that does not answer is tried again until ctx ends; a refusal is final.
 func Join(ctx context.Context, o Options) (*Member, error) {
-	m := &Member{o: o, id: identity{o.Dir}, news: make(chan Registration, 1),
+	m := &Member{o: o, id: identity{o.Dir}, own: rand.Text(), news: make(chan Registration, 1),
 		leave: make(chan struct{}, 1), left: make(chan struct{})}
 	for _, text := range o.Clouds {
 		base, err := enroll.Base(text)
@@ -66,7 +68,10 @@ func Join(ctx context.Context, o Options) (*Member, error) {
 		}
 		m.clouds = append(m.clouds, base)
 	}
-	err := m.load()
+	err := m.id.begin(m.own)
+	if err == nil {
+		err = m.load()
+	}
 	if errors.Is(err, errNone) {
 		if err = m.join(ctx); err == nil {
 			err = m.load()
@@ -209,12 +214,34 @@ func (m *Member) say(ctx context.Context, p *process) error {
 	if p.registered {
 		return m.post(ctx, PathHeartbeat, Process{p.told.Epoch}, &struct{}{})
 	}
-	var reply RegisterReply
-	if err := m.post(ctx, PathRegister, p.told, &reply); err != nil {
+	reply, err := m.register(ctx, *p.told)
+	if err != nil {
 		return err
 	}
 	p.registered, p.beat = true, min(max(time.Duration(reply.HeartbeatMs)*time.Millisecond, leastBeat), mostBeat)
 	return nil
+}
+
+// register takes the membership over from whoever has it, unless that is a newer
+// process: it has written its name into the folder before it registered, so a look
+// there after the cloud has told who is the member tells old from new. Should a
+// newer one register between that look and the next call, the cloud finds that its
+// predecessor was named and not it.
+func (m *Member) register(ctx context.Context, r Registration) (reply RegisterReply, err error) {
+	for {
+		reply = RegisterReply{}
+		if err := m.post(ctx, PathRegister, &r, &reply); err != nil || reply.Holder == "" {
+			return reply, err
+		}
+		newest, err := m.id.newest(m.own)
+		switch {
+		case err != nil:
+			return reply, err
+		case !newest:
+			return reply, ErrReplaced
+		}
+		r.Replaces = reply.Holder
+	}
 }
 
 // heard notes how a call ended and returns the time until the next one.

@@ -45,11 +45,16 @@ type Registration struct {
 	Model       string `json:"model"`
 	Fingerprint string `json:"fingerprint"`
 	Epoch       string `json:"epoch"`
+	// Replaces is the epoch of the process whose membership this one takes.
+	Replaces string `json:"replaces,omitempty"`
 }
 
 // RegisterReply answers it.
 type RegisterReply struct {
 	HeartbeatMs int64 `json:"heartbeat_ms"` // wanted time between two heartbeats
+	// Holder is the epoch of another process that is the member, where one is that
+	// was not named: nothing has changed then.
+	Holder string `json:"holder,omitempty"`
 }
 
 // Process is the body of PathHeartbeat and PathLeave.
