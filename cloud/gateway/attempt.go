@@ -33,11 +33,15 @@ type tries struct {
 	carried       tenants.UsageRecord // what earlier attempts delivered of the answer
 	policy        *cascading.Case     // of a model that is a cascade
 	drafts        int                 // attempts whose answers a cascade judges
+	polls         int                 // attempts to hear what their models say of them
 	waits         []*draft            // their answers, while another pool is asked
 	draft         tenants.UsageRecord // what those cost that gave way
 	handed        int                 // tokens of them that the client has seen nevertheless
 	err           *openai.Error       // of the last one
 }
+
+// judged is how many attempts were made for a cascade's judgement.
+func (t *tries) judged() int { return t.drafts + t.polls }
 
 // attempt is one try at one pair of instances: one ledger row.
 type attempt struct {
@@ -138,7 +142,7 @@ func (a *admitted) try() bool {
 		a.giveUp("", err)
 		return true
 	}
-	a.result.Attempts = a.tries.drafts + a.tries.n
+	a.result.Attempts = a.tries.judged() + a.tries.n
 	failed := at.run()
 	switch {
 	case failed == nil:

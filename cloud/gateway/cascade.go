@@ -37,7 +37,7 @@ func (a *admitted) cascade() {
 	a.tries.policy = policy
 	defer func() { policy.Settle(time.Now()) }()
 	tier := 0
-	for tier < drafts && a.tries.drafts < maxDrafts {
+	for tier < drafts && a.tries.judged() < maxDrafts {
 		d := a.newDraft(tier)
 		if d == nil {
 			if tier = a.without(tier); tier < 0 {
@@ -117,7 +117,7 @@ func (a *admitted) newDraft(tier int) *draft {
 	d.describe(decision)
 	a.result.Policy = a.tries.policy.Policy()
 	a.tries.drafts++
-	a.result.Attempts = a.tries.drafts
+	a.result.Attempts = a.tries.judged()
 	return d
 }
 

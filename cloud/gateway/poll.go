@@ -25,7 +25,7 @@ func (d *draft) poll(failed bool, said func() validate.Answer) {
 			outcome = ballot.NoText
 		case d.ask.opts.CostCapped: // the cap has room for one answer of each pool
 			outcome = ballot.Blocked
-		case d.tries.drafts >= maxDrafts:
+		case d.tries.judged() >= maxDrafts:
 			outcome = ballot.Capped
 		default:
 			outcome = d.vote(samples, answer.Text)
@@ -37,20 +37,21 @@ func (d *draft) poll(failed bool, said func() validate.Answer) {
 	}
 }
 
-// vote asks for votes: an attempt of its own, which counts as one of the drafts.
+// vote asks for votes: an attempt of its own, which counts as one of the drafts. Its
+// number is one that no request's count of answers looks at.
 func (d *draft) vote(samples int, text string) ballot.Outcome {
-	v := &attempt{admitted: d.admitted, id: contract.NewID(), began: time.Now(), sel: d.sel, pool: d.pool, number: d.tries.drafts, gaveWay: true}
+	v := &attempt{admitted: d.admitted, id: contract.NewID(), began: time.Now(), sel: d.sel, pool: d.pool, number: d.tries.drafts + 1, gaveWay: true}
 	d.story.Attempts = append(d.story.Attempts, explainedTry{Attempt: v.id, Policy: d.result.Policy, Decode: d.sel.Decode.Opaque})
 	if err := v.begin(); err != nil {
 		return ballot.Failed
 	}
-	d.tries.drafts++
-	d.result.Attempts = d.tries.drafts
+	d.tries.polls++
+	d.result.Attempts = d.tries.judged()
 	about := ballot.Case{Model: d.sel.Decode.Served, Text: d.ask.kind == kindText, Body: d.ask.body, Request: d.ask.req, Answer: text, Samples: samples}
 	heard := d.g.ways.Ask(d.attempt.ctx, d.sel.Decode.Fingerprint, &about, v.sendPoll)
 	outcome := tenants.OutcomeUpstreamError
 	if heard.Ran {
-		outcome = tenants.OutcomeSuperseded // its answer is nobody's
+		outcome = tenants.OutcomeEscalated // it gives way to what it was asked about
 		if v.used.take(&heard.Used); heard.Used.PromptTokens == 0 {
 			v.used = used{delivered: 1, estimated: true}
 		}

@@ -39,7 +39,7 @@ func (a *admitted) mayRetry() bool {
 	if a.stream.begun() {
 		since = a.stream.shown.last
 	}
-	if a.tries.drafts+a.tries.retries+1 >= a.g.opts.MaxAttempts || now.Sub(since) > a.g.opts.Timeouts.Retry ||
+	if a.tries.judged()+a.tries.retries+1 >= a.g.opts.MaxAttempts || now.Sub(since) > a.g.opts.Timeouts.Retry ||
 		!a.g.budget(a.ask.model.Pool).Spend(now) {
 		return false
 	}

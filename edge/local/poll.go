@@ -81,16 +81,13 @@ func (p *poll) ask(ctx context.Context) ballot.Heard {
 	return heard
 }
 
-// record writes the row of the attempt. Its answer was nobody's, hence the outcome;
+// record writes the row of the attempt. It is no answer to count, hence the outcome;
 // the code tells what it was for.
 func (p *poll) record(began time.Time, heard *ballot.Heard) {
 	r, used := &p.row, &heard.Used
 	r.AttemptID, r.StartedAt, r.UsageSource = contract.NewID(), began.UTC(), tenants.UsageUpstream
 	r.TotalMicros = p.s.opt.Now().Sub(began).Microseconds()
-	r.Outcome, r.ErrorCode = tenants.OutcomeSuperseded, ballot.Code
-	if !heard.Ran {
-		r.Outcome = tenants.OutcomeUpstreamError
-	}
+	r.Outcome, r.ErrorCode = tenants.OutcomeEscalated, ballot.Code
 	r.InputTokens, r.CachedTokens, r.OutputTokens = int64(used.PromptTokens), int64(cached(*used)), int64(used.CompletionTokens)
 	p.s.opt.Recorder.Record(*r)
 }

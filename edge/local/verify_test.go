@@ -91,7 +91,7 @@ func TestVotesTurnTheVerdict(t *testing.T) {
 			t.Errorf("%s: %d attempts, %d tokens", tt.name, a.weir.Attempts, a.weir.EdgeTokens)
 		}
 		all := n.rows.all()[rows:]
-		if len(all) != 2 || all[0].ErrorCode != "verify" || all[0].Outcome != tenants.OutcomeSuperseded || all[0].InputTokens != 11 || all[0].OutputTokens != 1 ||
+		if len(all) != 2 || all[0].ErrorCode != "verify" || all[0].Outcome != tenants.OutcomeEscalated || all[0].InputTokens != 11 || all[0].OutputTokens != 1 ||
 			all[0].AttemptID == all[1].AttemptID || all[0].OperationID != all[1].OperationID {
 			t.Errorf("%s: rows %+v", tt.name, all)
 		}
