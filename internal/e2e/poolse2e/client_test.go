@@ -33,7 +33,8 @@ type answer struct {
 // question is what a client asks, always for the likeliest tokens.
 type question struct {
 	model, prompt string
-	tokens        int // as many are made
+	tokens        int  // as many are made,
+	ends          bool // or fewer, up to the model's end token
 	stream        bool
 	logprobs      bool // with those of the two best
 }
@@ -43,10 +44,13 @@ func (q question) body() string {
 	if q.stream {
 		more += `,"stream":true,"stream_options":{"include_usage":true}`
 	}
+	if !q.ends {
+		more += `,"ignore_eos":true`
+	}
 	if q.logprobs {
 		more += `,"logprobs":true,"top_logprobs":2`
 	}
-	return fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%q}],"max_tokens":%d,"temperature":0,"ignore_eos":true%s}`, q.model, q.prompt, q.tokens, more)
+	return fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%q}],"max_tokens":%d,"temperature":0%s}`, q.model, q.prompt, q.tokens, more)
 }
 
 // whole reports a complete answer.

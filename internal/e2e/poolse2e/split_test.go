@@ -6,7 +6,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/weirhq/weir/engine/gguf"
 	"github.com/weirhq/weir/engine/models/heldout"
 )
 
@@ -17,7 +16,7 @@ import (
 func TestSplitEqualsMixedRealWorkers(t *testing.T) {
 	library(t)
 	f := emptyFleet(t, loopback{})
-	models := []served{exactly(model, f.randomModel(t, 5e6, gguf.F32), "llama"), exactly("cloud-llama", "hub-cloud", "llama"), exactly("cloud-moe", "hub-cloud", "moe")}
+	models := []served{exactly(model, "hub-edge", "llama"), exactly("cloud-llama", "hub-cloud", "llama"), exactly("cloud-moe", "hub-cloud", "moe")}
 	for i, s := range models {
 		f.pool(t, s, fmt.Sprint("p", i), fmt.Sprint("d", i))
 		s.model += "-whole"
@@ -32,7 +31,7 @@ func TestSplitEqualsMixedRealWorkers(t *testing.T) {
 }
 
 func (f *fleet) splitEqualsMixed(t *testing.T, model string, decode *process) {
-	questions := f.questions(t, model, count(8, 16))
+	questions := f.questions(t, model, count(12, 48))
 	whole := make([]answer, len(questions))
 	for i, q := range questions {
 		before := f.tally(t, decode)
@@ -75,7 +74,7 @@ func (f *fleet) questions(t *testing.T, model string, n int) []question {
 	out := make([]question, n)
 	for i := range out {
 		prompt := examples[i*len(examples)/n].Prompt
-		out[i] = question{model: model, prompt: fmt.Sprintf("%s %s", prompt, strings.Repeat(". ", max(0, 64-len(prompt)/2))), tokens: 60, logprobs: true}
+		out[i] = question{model: model, prompt: fmt.Sprintf("%s %s", prompt, strings.Repeat(". ", max(0, 64-len(prompt)/2))), tokens: 200, ends: true, logprobs: true}
 	}
 	return out
 }
