@@ -133,6 +133,7 @@ func startNode(t testing.TB, change func(*local.Options)) *node {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = n.link.Run(ctx) })
 	wg.Go(func() { _ = sup.Run(ctx) })
+	wg.Go(func() { _ = srv.Forward(ctx) })
 	t.Cleanup(func() {
 		api.Close()
 		cancel()
