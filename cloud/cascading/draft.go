@@ -180,6 +180,9 @@ func (d *Draft) End(failed bool, a Ask) stream.Output {
 	pe, known := d.whole(&a)
 	d.failed = failed
 	v := d.judge(pe, known, failed, &a)
+	if failed && !v.Escalate {
+		v.Reason = cascade.ReasonValidatorFailed // nobody else may try: the client is told what is wrong
+	}
 	out := d.m.EdgeEnd(v)
 	switch {
 	case out.Ask != stream.AskNone, !d.early && !d.decided:
