@@ -151,7 +151,7 @@ func (p *Pool) sendLocked(m roles.Move) move {
 func (p *Pool) hostLocked(in *instance, v *route.InstanceView, peers map[string]string) roles.Host {
 	now := p.now()
 	sound := v.Ready && !v.Suspect && v.RestsUntil <= now && v.Weight >= 1
-	h := roles.Host{ID: v.ID, Takes: sound && v.Resumes, Load: v.Load, Slots: in.maxSeqs, Cost: v.Cost,
+	h := roles.Host{ID: v.ID, Takes: sound && v.Resumes && in.kvAddress() != nil, Load: v.Load, Slots: in.maxSeqs, Cost: v.Cost,
 		Busy: in.known.load.At <= in.shifted || p.movesLocked(in), CopyMs: in.known.copyMs(peers)}
 	h.Load.Waiting += v.Unseen.Requests
 	if v.Cost != nil {

@@ -176,7 +176,7 @@ func (p *MoveParams) best(o *Moving, from, to *Host) (best Move, why Reason) {
 		if why == ReasonNoRoom {
 			why = ReasonNotWorth
 		}
-		m := Move{Stream: s.ID, From: from.ID, To: to.ID, Gain: gain(from, to, s), Cost: price(from, to, s)}
+		m := Move{Stream: s.ID, From: from.ID, To: to.ID, Gain: p.gain(from, to, s), Cost: price(from, to, s)}
 		if m.Gain > p.Pay*m.Cost && (why != ReasonMoves || m.Gain-m.Cost > best.Gain-best.Cost) {
 			best, why = m, ReasonMoves
 		}
@@ -225,9 +225,21 @@ func (h *Host) without(o *Moving, s *Stream) float64 {
 	return h.usage(o, h.requests()-1, h.Load.DecodeContext-s.Held, -s.Held)
 }
 
+// full is the share of an instance's room for KV that is taken.
+func (h *Host) full() float64 {
+	return float64(h.Load.KVTokens-h.Load.KVFree) / float64(h.Load.KVTokens)
+}
+
+// crowded reports whether who waits at an instance waits for a place or for room.
+func (p *MoveParams) crowded(h *Host) bool {
+	return h.Slots > 0 && h.Load.Running >= h.Slots || h.full() >= p.High
+}
+
 // gain is how much sooner the tokens come of all streams of both instances, until
-// the stream's expected end. Who waits at the source is ahead by one turnover.
-func gain(from, to *Host, s *Stream) float64 {
+// the stream's expected end. Who waits at the source for room is ahead by one
+// turnover, and where the KV is about to be full one of its streams would have to
+// be computed again.
+func (p *MoveParams) gain(from, to *Host, s *Stream) float64 {
 	n, m, tokens := from.requests(), to.requests(), float64(s.Expected())
 	before, after := from.step(n, from.Load.DecodeContext), from.step(n-1, from.Load.DecodeContext-s.Held)
 	there, thereBefore := to.step(m+1, to.Load.DecodeContext+s.Held), to.step(m, to.Load.DecodeContext)
@@ -236,8 +248,14 @@ func gain(from, to *Host, s *Stream) float64 {
 	}
 	own := before - there
 	others := float64(from.batch(n)-1)*(before-after) - float64(to.batch(m))*(there-thereBefore)
-	queue := float64(n-from.batch(n)) * min(from.Turnover, tokens*before)
-	return tokens*(own+others) + queue
+	saved := tokens * (own + others)
+	if p.crowded(from) {
+		saved += float64(from.Load.Waiting) * min(from.Turnover, tokens*before)
+	}
+	if from.full() >= p.High {
+		saved += again(from, s) * float64(from.batch(n))
+	}
+	return saved
 }
 
 // price is how long the copy stops all streams of both instances: each copies
@@ -250,10 +268,13 @@ func price(from, to *Host, s *Stream) float64 {
 	}
 	ms := per * float64(s.Held)
 	if !known {
-		ms = to.Cost.StepMs(0, s.Held, 0, s.Held*s.Held/2)
+		ms = again(to, s)
 	}
 	return ms * float64(from.batch(from.requests())+to.batch(to.requests()))
 }
+
+// again is how long an instance takes to compute a stream's tokens again.
+func again(h *Host, s *Stream) float64 { return h.Cost.StepMs(0, s.Held, 0, s.Held*s.Held/2) }
 
 // Turnover is the time until one of the running requests ends, in milliseconds,
 // where each has made so many tokens and a step takes stepMs: the requests' ends

@@ -49,6 +49,10 @@ func TestMoves(t *testing.T) {
 		h.Slots, h.Cost, h.Turnover = 8, linear{10, 0}, 200
 		return h
 	}
+	full := func(h Host) Host {
+		h.Load.KVFree = 500
+		return h
+	}
 	waits := func(n int) func(*Host) { return func(h *Host) { h.Load.Waiting = n } }
 	tests := []struct {
 		name  string
@@ -73,6 +77,8 @@ func TestMoves(t *testing.T) {
 		{"the copy costs too much", []Host{host("a", 20), with(host("b", 2), func(h *Host) { h.CopyMs = map[string]float64{"a": 20, "": .01} })}, "not_worth_it"},
 		{"nobody has measured a copy", []Host{host("a", 20), with(host("b", 2), func(h *Host) { h.CopyMs = nil })}, "a b a-19"},
 		{"a queue", []Host{with(queued(host("a", 8)), waits(3)), queued(host("b", 2))}, "a b a-0"},
+		{"about to be full", []Host{full(host("a", 8)), host("b", 2)}, "a b a-7"},
+		{"full, and no room there", []Host{full(host("a", 8)), full(host("b", 2))}, "no_room_elsewhere"},
 		{"full, and nobody waits", []Host{queued(host("a", 8)), queued(host("b", 2))}, "not_worth_it"},
 	}
 	for _, tt := range tests {

@@ -1,0 +1,414 @@
+package pool
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/cloud/roles"
+	"github.com/weirhq/weir/cloud/route"
+	"github.com/weirhq/weir/engine/worker/cost"
+	"github.com/weirhq/weir/engine/worker/state"
+)
+
+// BenchmarkMoves is a simulation on a clock of its own of what moves bring: real
+// policy, pool, ledger and decision about moves; eight instances that decode
+// whose steps take 10 ms and 1.5 more a stream, at 85 % of what they can do within
+// 50 ms a token. A tenth of the answers makes most of the tokens. A copy stops
+// both instances for 0.02 ms a token (a model with 128 KiB of KV a token over
+// 6 GB/s), and the stream for 15 ms more. It tells the time per token of the
+// slowest percent of answers, from arrival to end, and the largest load over the
+// mean.
+//
+//	go test -run xx -bench Moves -benchtime 1x ./cloud/pool
+func BenchmarkMoves(b *testing.B) {
+	for _, world := range []balWorld{roomy, tight, outages} {
+		for _, gateways := range []int{1, 4} {
+			for _, moves := range []bool{false, true} {
+				b.Run(fmt.Sprintf("%s/gateways=%d/moves=%v", world.name, gateways, moves), func(b *testing.B) {
+					for b.Loop() {
+						s := newBalanceSim(b, gateways, moves, world)
+						s.run(12_000)
+						s.metrics(b)
+					}
+					b.ReportMetric(0, "ns/op")
+				})
+			}
+		}
+	}
+}
+
+func (s *balanceSim) metrics(b *testing.B) {
+	b.ReportMetric(s.quantile(.99), "p99-ms/token")
+	b.ReportMetric(s.quantile(.999), "p99.9-ms/token")
+	slices.Sort(s.waits)
+	b.ReportMetric(s.waits[len(s.waits)*99/100], "p99-wait-ms")
+	b.ReportMetric(s.quantile(.5), "p50-ms/token")
+	b.ReportMetric(100*s.late(), "%late")
+	b.ReportMetric(float64(s.preempted)/float64(s.ended), "preemptions/answer")
+	b.ReportMetric(s.imbalance(), "imbalance")
+	b.ReportMetric(float64(s.moves)/float64(s.ended), "moves/answer")
+}
+
+// TestMovesHelp: in a short run moves make the slowest answers faster and the
+// load more even, every answer ends with all its tokens, and hardly any goes to
+// and fro, with several gateways too.
+func TestMovesHelp(t *testing.T) {
+	for _, gateways := range []int{1, 4} {
+		without, with := newBalanceSim(t, gateways, false, tight), newBalanceSim(t, gateways, true, tight)
+		without.run(2500)
+		with.run(2500)
+		if with.moves == 0 || with.moves > with.ended/4 || without.moves != 0 || with.ended != 2500 || with.most > 3 {
+			t.Errorf("%d gateways: %d moves of %d answers, at most %d of one", gateways, with.moves, with.ended, with.most)
+		}
+		if with.late() >= without.late() || with.preempted >= without.preempted/2 || with.quantile(.99) > 1.02*without.quantile(.99) {
+			t.Errorf("%d gateways: with moves %.2f%% late, %d given up, p99 %.1f ms a token; without %.2f%%, %d, %.1f ms", gateways,
+				100*with.late(), with.preempted, with.quantile(.99), 100*without.late(), without.preempted, without.quantile(.99))
+		}
+		for _, p := range with.gateways {
+			for _, in := range p.inst {
+				if len(in.ledger.legs) != 0 || in.ledger.total.Requests != 0 {
+					t.Errorf("%s has legs left", in.Name)
+				}
+			}
+			if len(p.moved) != 0 {
+				t.Error("streams got lost between two legs")
+			}
+		}
+	}
+}
+
+// Sizes of the simulation.
+const (
+	balSlots    = 64
+	balTokens   = 125 // of an answer on average
+	balRate     = .85 * 21 / .042 / balTokens
+	balPrefill  = 100 * time.Microsecond // of a token
+	balCopy     = 20 * time.Microsecond  // of a token
+	balDowntime = 15 * time.Millisecond
+)
+
+// balWorld is what an instance has room for, in tokens, and whether half of the
+// instances are away for half a minute every two minutes.
+type balWorld struct {
+	name    string
+	kv      int
+	outages bool
+}
+
+var (
+	roomy   = balWorld{"roomy", 64000, false}
+	tight   = balWorld{"tight", 16000, false}
+	outages = balWorld{"outages", 64000, true}
+)
+
+type balanceSim struct {
+	balWorld
+	rand      *rand.Rand
+	clock     time.Duration
+	events    simEvents
+	gateways  []*Pool
+	servers   map[string]*balServer
+	order     []*balServer
+	seq       uint64
+	left      int
+	answers   map[string]*balAnswer // that run or wait
+	paces     []float64             // ms a token after the first
+	waits     []float64             // ms until the first
+	ratios    []float64
+	ended     int
+	preempted int
+	moves     int // to even out the load
+	most      int // of an answer
+}
+
+type balServer struct {
+	name           string
+	running, queue []*balAnswer
+	steps          bool // a step is under way
+	away           bool
+	stops          time.Duration
+}
+
+type balAnswer struct {
+	operation    string
+	gateway      *Pool
+	arrived      time.Duration
+	first        time.Duration
+	tokens, made int
+	moves        int
+	again        bool // its KV has been given up
+	selection    Selection
+	to           string // it leaves for, after the step
+}
+
+func newBalanceSim(t testing.TB, gateways int, moves bool, world balWorld) *balanceSim {
+	s := &balanceSim{rand: rand.New(rand.NewPCG(3, 4)), balWorld: world, servers: map[string]*balServer{}, answers: map[string]*balAnswer{}}
+	var list []Member
+	for i := range simInstances {
+		name := fmt.Sprint("i", i)
+		list = append(list, Member{Name: name, URL: "http://" + name + ":1", Model: "m", Role: route.Decode})
+		s.servers[name] = &balServer{name: name}
+		s.order = append(s.order, s.servers[name])
+	}
+	o := Options{Members: list, Log: slog.New(slog.DiscardHandler), Client: &http.Client{Transport: engineFunc(func(*http.Request) (int, io.Reader) {
+		return http.StatusOK, strings.NewReader("{}")
+	})}}
+	if moves {
+		o.Moves = &roles.MoveParams{}
+	}
+	for range gateways {
+		p, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.now = func() time.Duration { return time.Hour + s.clock }
+		for _, in := range p.inst {
+			p.note(in, health{Epoch: "e", Role: route.Decode}, nil)
+		}
+		s.gateways = append(s.gateways, p)
+	}
+	return s
+}
+
+func (s *balanceSim) after(d time.Duration, do func()) {
+	heap.Push(&s.events, simEvent{s.clock + d, do})
+}
+
+// every calls do for as long as answers come or run.
+func (s *balanceSim) every(d time.Duration, do func()) {
+	s.after(d, func() {
+		if do(); s.left > 0 || len(s.answers) > 0 {
+			s.every(d, do)
+		}
+	})
+}
+
+func (s *balanceSim) run(n int) {
+	s.left = n
+	var arrive func()
+	arrive = func() {
+		s.arrival(n - s.left)
+		if s.left--; s.left > 0 {
+			s.after(time.Duration(s.rand.ExpFloat64()*float64(time.Second)/balRate/float64(len(s.order))), arrive)
+		}
+	}
+	s.report()
+	s.after(time.Millisecond, arrive)
+	s.every(50*time.Millisecond, s.report)
+	if s.outages {
+		s.every(2*time.Minute, func() {
+			for _, x := range s.order[:len(s.order)/2] {
+				s.restart(x)
+			}
+		})
+	}
+	for i, g := range s.gateways {
+		s.after(time.Duration(i)*60*time.Millisecond, func() { s.every(steerEvery, func() { s.look(g) }) })
+	}
+	for len(s.events) > 0 {
+		e := heap.Pop(&s.events).(simEvent)
+		s.clock = e.at
+		e.do()
+	}
+}
+
+// length draws an answer's tokens.
+func (s *balanceSim) length() int {
+	mean := 50.
+	if s.rand.IntN(10) == 0 {
+		mean = 800
+	}
+	return 1 + int(s.rand.ExpFloat64()*mean)
+}
+
+func (s *balanceSim) arrival(i int) {
+	a := &balAnswer{operation: fmt.Sprint(i), gateway: s.gateways[s.rand.IntN(len(s.gateways))], arrived: s.clock, tokens: s.length()}
+	s.answers[a.operation] = a
+	s.place(a, route.Measured{}, false)
+	sum, most := 0, 0
+	for _, x := range s.order {
+		n := x.held()
+		sum, most = sum+n, max(most, n)
+	}
+	s.ratios = append(s.ratios, float64(most*len(s.order))/float64(max(sum, 1)))
+}
+
+// place puts an answer where the policy says.
+func (s *balanceSim) place(a *balAnswer, policy route.Policy, moved bool) {
+	ask := Ask{RequestView: route.RequestView{Model: "m", PromptBytes: 400, Moved: moved, Resume: moved}, Operation: a.operation, Movable: true}
+	a.selection, _ = a.gateway.Select(policy, route.Arrival, ask, s.rand.Uint64())
+	at := s.servers[a.selection.Decode.ID]
+	at.queue = append(at.queue, a)
+	s.step(at)
+}
+
+// step begins a step of a server that has none under way.
+func (s *balanceSim) step(at *balServer) {
+	if at.steps {
+		return
+	}
+	for s.outgrown(at) {
+	}
+	for len(at.queue) > 0 && len(at.running) < balSlots && at.held()+at.queue[0].held()+256 <= s.kv {
+		a := at.queue[0]
+		if a.again {
+			at.stops += time.Duration(a.held()) * balPrefill
+		}
+		a.again = false
+		a.selection.Decode.Prefilled()
+		at.running, at.queue = append(at.running, a), at.queue[1:]
+	}
+	if len(at.running) == 0 {
+		return
+	}
+	at.steps = true
+	took := at.stops + time.Duration((10+1.5*float64(len(at.running)))*float64(time.Millisecond))
+	at.stops = 0
+	s.after(took, func() {
+		at.steps = false
+		at.running = slices.DeleteFunc(at.running, s.token)
+		s.step(at)
+	})
+}
+
+// outgrown gives up the newest answer of a server whose KV is full: it is computed
+// again when there is room.
+func (s *balanceSim) outgrown(at *balServer) bool {
+	last := len(at.running) - 1
+	if at.held()+len(at.running) <= s.kv || last < 1 {
+		return false
+	}
+	a := at.running[last]
+	a.again = true
+	s.preempted++
+	at.running, at.queue = at.running[:last], slices.Insert(at.queue, 0, a)
+	return true
+}
+
+func (a *balAnswer) held() int { return 100 + a.made }
+
+func (x *balServer) held() (n int) {
+	for _, a := range x.running {
+		n += a.held()
+	}
+	return n
+}
+
+// token gives an answer a token, and reports whether it leaves its server.
+func (s *balanceSim) token(a *balAnswer) bool {
+	if a.made++; a.made == 1 {
+		a.first = s.clock
+		s.waits = append(s.waits, float64(s.clock-a.arrived)/float64(time.Millisecond))
+	}
+	if a.made == a.tokens {
+		a.selection.Release()
+		if a.made > 1 {
+			s.paces = append(s.paces, float64(s.clock-a.first)/float64(time.Millisecond)/float64(a.made-1))
+		}
+		s.ended++
+		delete(s.answers, a.operation)
+		return true
+	}
+	if a.to == "" {
+		return false
+	}
+	copied := time.Duration(a.held()) * balCopy
+	s.servers[a.selection.Decode.ID].stops += copied
+	s.servers[a.to].stops += copied
+	a.selection.Release()
+	to := a.to
+	a.to = ""
+	s.after(balDowntime, func() { s.place(a, route.Staged{Policy: route.Measured{}, At: to}, true) })
+	return true
+}
+
+// look has a gateway decide on moves and order them.
+func (s *balanceSim) look(p *Pool) {
+	p.bury()
+	list := p.toMove()
+	if p.opts.Moves != nil {
+		list = append(list, p.balance(*p.opts.Moves)...)
+	}
+	for _, m := range list {
+		p.giveAway(context.Background(), m)
+		a := s.answers[m.leg.operation]
+		a.to = m.leg.heir.Name
+		if m.cause == CauseBalance {
+			a.moves++
+			s.moves++
+			s.most = max(s.most, a.moves)
+		}
+	}
+}
+
+// restart takes a server out for a while, as an upgrade does.
+func (s *balanceSim) restart(x *balServer) {
+	x.away = true
+	s.after(30*time.Second, func() {
+		x.away = false
+		for _, g := range s.gateways {
+			g.note(g.find(x.name), health{Epoch: "e", Role: route.Decode}, nil)
+		}
+	})
+}
+
+// report has every server tell every gateway.
+func (s *balanceSim) report() {
+	for _, x := range s.order {
+		s.seq++
+		n := len(x.running)
+		m := &state.Message{Full: true, Seq: s.seq, Epoch: "e", Role: "decode", Health: healthOK, MaxSeqs: balSlots, Context: 8192, KVBytesPerToken: 128 << 10,
+			Cost:      &cost.Model{Pieces: []cost.Piece{{Fixed: 10, PerDecode: 1.5, PerPrefill: .1}}},
+			Transfers: []state.Transfer{{Peer: "x:1", Pulls: 1, Bytes: 128 << 30, Seconds: balCopy.Seconds() * (1 << 20)}},
+			Load:      state.Load{Running: n, Waiting: len(x.queue), KVBlockSize: 16, KVBlocksTotal: s.kv / 16}}
+		if x.away {
+			m.Health = healthDraining
+		}
+		for _, a := range x.running {
+			m.Requests = append(m.Requests, state.Request{Operation: a.operation, Phase: state.Decode, PromptTokens: 100, Generated: a.made})
+			m.DecodeCtxTokens += 100 + a.made
+		}
+		m.KVBlocksUsed = m.DecodeCtxTokens / 16
+		for _, a := range x.queue {
+			m.Requests = append(m.Requests, state.Request{Operation: a.operation, Phase: state.Waiting, PromptTokens: 100})
+		}
+		for _, g := range s.gateways {
+			if err := g.hear(g.find(x.name), m); err != nil {
+				panic(err)
+			}
+		}
+	}
+}
+
+func (s *balanceSim) quantile(q float64) float64 {
+	slices.Sort(s.paces)
+	return s.paces[int(q*float64(len(s.paces)-1))]
+}
+
+// late is the share of answers whose tokens took longer than is wanted.
+func (s *balanceSim) late() float64 {
+	n := 0
+	for _, p := range s.paces {
+		if p > float64(wantTPOT)/float64(time.Millisecond) {
+			n++
+		}
+	}
+	return float64(n) / float64(len(s.paces))
+}
+
+func (s *balanceSim) imbalance() float64 {
+	sum := 0.0
+	for _, r := range s.ratios {
+		sum += r
+	}
+	return sum / float64(len(s.ratios))
+}
