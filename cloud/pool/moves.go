@@ -111,7 +111,7 @@ func (p *Pool) balance(params roles.MoveParams) []move {
 	peers := p.peersLocked()
 	for i, v := range p.observeLocked() {
 		in := p.inst[i]
-		if v.Role == route.Prefill || !in.known.streams {
+		if v.Role == route.Prefill || !in.known.streams || in.apart {
 			continue
 		}
 		k := kin{in.Model, in.prints}

@@ -179,6 +179,8 @@ func TestNoBalanceInTheDark(t *testing.T) {
 		"a suspect":        func(p *Pool, _ *state.Message) { p.find("b").vitals.suspect = true },
 		"asked for a rest": func(p *Pool, _ *state.Message) { p.find("b").vitals.rests = p.now() + time.Minute },
 		"another model":    func(p *Pool, _ *state.Message) { p.find("b").prints = "other" },
+		"none gives KV":    func(p *Pool, _ *state.Message) { p.find("a").apart = true },
+		"none takes KV":    func(p *Pool, _ *state.Message) { p.find("b").apart = true },
 		"prefills":         func(_ *Pool, b *state.Message) { b.Role = "prefill" },
 	} {
 		p := still(t, members("a", "b")...)
@@ -208,5 +210,34 @@ func TestForgottenMoves(t *testing.T) {
 	later(p, 2*historyFor)
 	if p.bury(); len(p.moved) != 0 {
 		t.Error("remembered for good")
+	}
+}
+
+// TestApartLeavesWithoutKV: a worker that says that it has no hand-offs neither
+// sends the KV of the streams that leave it nor is sent any; they go on all the
+// same.
+func TestApartLeavesWithoutKV(t *testing.T) {
+	no := false
+	for _, who := range []string{"", "a", "b"} {
+		p := still(t, members("a", "b")...)
+		p.opts.Client = (&orders{status: http.StatusOK}).client()
+		p.opts.Moves = &roles.MoveParams{}
+		for _, name := range []string{"a", "b"} {
+			h := health{Status: "ok", Fingerprint: []byte(`{"weights":"w","runner":"r","kv":"k"}`)}
+			if name == who {
+				h.Handoff = &no
+			}
+			p.noteHealthy(p.find(name), h)
+		}
+		m := crowded("a", 1, 1)
+		m.Failing = "memory"
+		p.told(t, "a", m)
+		p.told(t, "b", crowded("b", 0, 1))
+		p.crowd("a", 1)
+		p.judge()
+		list := p.toMove()
+		if len(list) != 1 || (list[0].heir != nil) != (who == "") {
+			t.Errorf("%q apart: %+v", who, list)
+		}
 	}
 }

@@ -107,6 +107,7 @@ type instance struct {
 	maxSeqs int
 	kv      string        // KV format; "" is unknown
 	prints  string        // fingerprint, as prefix keys take it
+	apart   bool          // gives no KV to others and takes none
 	seen    time.Duration // when it was last heard of
 	changed time.Duration // when this gateway last ordered another role; 0 is never
 	shifted time.Duration // when a stream last moved to it or from it; 0 is never

@@ -34,6 +34,7 @@ type health struct {
 	Fingerprint json.RawMessage `json:"fingerprint"`
 	Context     int             `json:"context"`
 	MaxSeqs     int             `json:"max_seqs"`
+	Handoff     *bool           `json:"handoff"` // nil: it does not say
 }
 
 // probeError is a failed probe. final takes the instance out at once.
@@ -141,6 +142,7 @@ func (p *Pool) noteHealthy(in *instance, h health) {
 	}
 	in.context, in.maxSeqs = h.Context, h.MaxSeqs
 	in.kv, in.prints = kvFormat(h.Fingerprint), fingerprint(h.Fingerprint)
+	in.apart = h.Handoff != nil && !*h.Handoff
 }
 
 // fingerprint is what a Weir worker makes prefix keys from; "" for others.

@@ -149,7 +149,7 @@ func (p *Pool) toMove() []move {
 			given[heir]++
 			s.asked, s.heir = forever, heir
 			m := move{leg: s, from: in, cause: cause}
-			if !s.whole && in.prints != "" && in.prints == heir.prints {
+			if !s.whole && in.prints != "" && in.prints == heir.prints && !in.apart {
 				m.heir = heir.kvAddress()
 			}
 			out = append(out, m)
@@ -209,10 +209,10 @@ func (p *Pool) heirLocked(in *instance, given map[*instance]int) (best *instance
 }
 
 // kvAddress is where a worker takes KV: the port of its API, on UDP. It is nil
-// for an address without a port.
+// for one that takes none and for an address without a port.
 func (in *instance) kvAddress() *destination {
 	u, err := url.Parse(in.URL)
-	if err != nil {
+	if err != nil || in.apart {
 		return nil
 	}
 	port, err := strconv.Atoi(u.Port())

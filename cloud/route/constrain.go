@@ -77,10 +77,10 @@ func notFailed(failed []Process) constraint {
 }
 
 // sharesKV refuses a prefill instance whose KV the decode instance is known
-// not to read.
+// not to get or not to read.
 func sharesKV(decode *InstanceView) constraint {
 	return func(_ *Observation, in *InstanceView) Reason {
-		if in.KVFormat != "" && decode.KVFormat != "" && in.KVFormat != decode.KVFormat {
+		if in.Apart || decode.Apart || in.KVFormat != "" && decode.KVFormat != "" && in.KVFormat != decode.KVFormat {
 			return OutKV
 		}
 		return ""

@@ -85,6 +85,9 @@ type InstanceView struct {
 	// KVFormat names what KV bytes the instance writes and reads; two
 	// instances exchange KV only if it is equal. "" is unknown.
 	KVFormat string
+	// Apart says that the instance gives no KV to others and takes none: a worker
+	// without certificates for it.
+	Apart bool
 	// SeenAt is when the instance was last heard of, on Observation.Now's clock.
 	SeenAt   time.Duration
 	InFlight InFlight

@@ -16,6 +16,8 @@ func inst(id string, role Role, n int) InstanceView {
 
 func down(in InstanceView) InstanceView { in.Ready = false; return in }
 
+func apart(in InstanceView) InstanceView { in.Apart = true; return in }
+
 func TestDecide(t *testing.T) {
 	kv := func(in InstanceView, f string) InstanceView { in.KVFormat = f; return in }
 	tests := []struct {
@@ -49,6 +51,10 @@ func TestDecide(t *testing.T) {
 			want: Send{Prefill: "p2", Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonSplit}},
 		{name: "KV formats differ",
 			inst: []InstanceView{kv(inst("d", Decode, 0), "a"), kv(inst("p", Prefill, 0), "b")},
+			want: Send{Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonPrefillAtDecode}, fallback: true},
+		{name: "no certificates for hand-offs", inst: []InstanceView{inst("d", Decode, 0), apart(inst("p1", Prefill, 0)), inst("p2", Prefill, 9)},
+			want: Send{Prefill: "p2", Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonSplit}},
+		{name: "none to take hand-offs with", inst: []InstanceView{apart(inst("d", Decode, 0)), inst("p", Prefill, 0)},
 			want: Send{Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonPrefillAtDecode}, fallback: true},
 		{name: "unknown model", req: RequestView{Model: "other"}, inst: []InstanceView{inst("d", Decode, 0)},
 			want: Reject{Cause: ReasonNoInstance}},
@@ -167,6 +173,7 @@ func drawObservation(t *rapid.T) *Observation {
 			rapid.IntRange(0, 3).Draw(t, "legs"))
 		in.Ready = rapid.IntRange(0, 3).Draw(t, "ready") > 0
 		in.KVFormat = rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "kv")
+		in.Apart = rapid.IntRange(0, 4).Draw(t, "apart") == 0
 		in.Epoch = rapid.SampledFrom([]string{"", "e1", "e2"}).Draw(t, "epoch")
 		in.RestsUntil = time.Duration(rapid.IntRange(0, 1).Draw(t, "rests")) * time.Hour
 		if rapid.Bool().Draw(t, "failed") {

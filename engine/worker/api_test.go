@@ -286,7 +286,7 @@ func TestHealthAndModels(t *testing.T) {
 	}
 	h := get("/health")
 	if h["status"] != "ok" || h["name"] != "d1" || h["epoch"] != r.Epoch || h["role"] != "decode" || h["model"] != "toy" || h["context"] != 100.0 ||
-		h["fingerprint"].(map[string]any)["runner"] != "toy/1" {
+		h["fingerprint"].(map[string]any)["runner"] != "toy/1" || h["handoff"] != false {
 		t.Errorf("health %v", h)
 	}
 	if m := get("/v1/models")["data"].([]any)[0].(map[string]any); m["id"] != "toy" || m["max_model_len"] != 100.0 {

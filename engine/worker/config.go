@@ -46,6 +46,7 @@ type Config struct {
 	JoinTokenFile   string        `yaml:"join_token_file" usage:"file with the worker token, needed once (or WEIR_WORKER_JOIN_TOKEN)"`
 	DataDir         string        `yaml:"data_dir" usage:"folder of the key and the certificate of a worker that joins"`
 	KVExportBytes   int64         `yaml:"kv_export_bytes" default:"1073741824" usage:"most bytes of hand-offs kept for other workers"`
+	KVPatience      time.Duration `yaml:"kv_patience" default:"2s" usage:"longest wait for another worker's connection, and for the beginning of its hand-off; then the prompt is computed here"`
 	KVImportBytes   int64         `yaml:"kv_import_bytes" default:"1073741824" usage:"most bytes of hand-offs fetched from other workers and not yet in the KV cache"`
 	Drain           time.Duration `yaml:"drain" default:"5s" usage:"how long running requests may take when the worker stops"`
 	OTLPEndpoint    string        `yaml:"otlp_endpoint" usage:"OTLP/HTTP endpoint for traces (default: none)"`
@@ -84,8 +85,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("listen: %s is not a loopback address: join a cloud, or give tls_cert, tls_key and tls_ca ('weir pki issue' makes them)", c.Listen)
 	case c.AdvertiseHost == "" && c.certificates() && unspecified(host):
 		return fmt.Errorf("advertise_host is needed when listening on all addresses (%s)", c.Listen)
-	case c.Threads < 0 || c.Context < 0 || c.MaxSeqs < 1 || c.MaxBatch < c.MaxSeqs || c.KVTokens < 0 || c.KVExportBytes < 0 || c.KVImportBytes < 0 || c.Chunk < 0 || c.Headroom < 0:
-		return errors.New("threads, ctx, kv_tokens, kv_export_bytes, kv_import_bytes, chunk and headroom must not be negative, max_seqs from 1, max_batch from max_seqs")
+	case c.Threads < 0 || c.Context < 0 || c.MaxSeqs < 1 || c.MaxBatch < c.MaxSeqs || c.KVTokens < 0 || c.KVExportBytes < 0 || c.KVImportBytes < 0 || c.KVPatience < 0 || c.Chunk < 0 || c.Headroom < 0:
+		return errors.New("threads, ctx, kv_tokens, kv_export_bytes, kv_import_bytes, kv_patience, chunk and headroom must not be negative, max_seqs from 1, max_batch from max_seqs")
 	}
 	for _, cloud := range c.Join {
 		if _, err := enroll.Base(cloud); err != nil {

@@ -285,7 +285,7 @@ func (w *instance) startKV(ctx context.Context, m *api.Model) (done <-chan error
 	w.store = handoff.NewStore(w.o.Config.KVExportBytes, handoffTTL, m.Metrics.ExportsExpired.Inc)
 	m.Metrics.ExportsKept(w.store.Bytes)
 	e, err := handoff.NewEndpoint(handoff.Options{Conn: w.udp, Server: w.trust.kvServer, Client: w.trust.kvClient,
-		Store: w.store, MaxPulled: w.o.Config.KVImportBytes, Info: m.Info, Metrics: m.Metrics, Log: w.log})
+		Store: w.store, MaxPulled: w.o.Config.KVImportBytes, Patience: w.o.Config.KVPatience, Info: m.Info, Metrics: m.Metrics, Log: w.log})
 	if err != nil {
 		return nil, err
 	}

@@ -214,6 +214,7 @@ type status struct {
 	Context     int                 `json:"context,omitempty"`  // tokens
 	MaxSeqs     int                 `json:"max_seqs,omitempty"` // requests at a time
 	KVTokens    int                 `json:"kv_tokens,omitempty"`
+	Handoff     bool                `json:"handoff"` // it gives KV to other workers and takes theirs
 	KV          *kvAddress          `json:"kv,omitempty"`
 }
 
@@ -229,6 +230,7 @@ func (s *Server) status() (status, int) {
 	if m := s.model.Load(); m != nil {
 		st.Model, st.Fingerprint = m.Info.Name, &m.Info.Fingerprint
 		st.Context, st.MaxSeqs, st.KVTokens = m.Info.Context, m.Info.MaxSeqs, m.Info.KVTokens
+		st.Handoff = m.KV != nil
 	} else {
 		st.Status, code = "loading", http.StatusServiceUnavailable
 	}

@@ -19,15 +19,16 @@ import (
 	"github.com/weirhq/weir/engine/worker/state"
 )
 
-// Bounds of one exchange. They are short because a decode leg that waits for a
-// dead peer delays its client's first token; computing the prompt is the way out.
+// DefaultPatience is short because a decode leg that waits for a dead peer delays
+// its client's first token; computing the prompt is the way out.
+const DefaultPatience = 2 * time.Second
+
+// Further bounds of one exchange.
 const (
-	dialTimeout   = 2 * time.Second
-	headerTimeout = 2 * time.Second
-	roomTimeout   = 2 * time.Second  // until the loop has taken over enough of what was pulled
-	stallTimeout  = 5 * time.Second  // for each 64 KiB of the payload
-	sendTimeout   = 30 * time.Second // of a whole payload, and from then to the receipt; as long as a lease
-	maxStreams    = 64               // hand-offs in flight per connection
+	roomTimeout  = 2 * time.Second  // until the loop has taken over enough of what was pulled
+	stallTimeout = 5 * time.Second  // for each 64 KiB of the payload
+	sendTimeout  = 30 * time.Second // of a whole payload, and from then to the receipt; as long as a lease
+	maxStreams   = 64               // hand-offs in flight per connection
 
 	receiptTimeout = time.Second // until the peer has taken note of the receipt, or of an answer that is none
 	lastBytes      = time.Second // for exchanges under way when the worker ends
@@ -40,9 +41,12 @@ type Options struct {
 	Store          *Store
 	// MaxPulled bounds the bytes pulled that the loop has not taken over yet.
 	MaxPulled int64
-	Info      engine.Info
-	Metrics   *metrics.Set
-	Log       *slog.Logger
+	// Patience bounds how long a peer may take to a connection, and again to the
+	// beginning of its answer; 0 is DefaultPatience.
+	Patience time.Duration
+	Info     engine.Info
+	Metrics  *metrics.Set
+	Log      *slog.Logger
 }
 
 // Endpoint is a worker's end of the hand-off protocol: it serves its Store and
@@ -63,10 +67,13 @@ type Endpoint struct {
 func NewEndpoint(o Options) (*Endpoint, error) {
 	e := &Endpoint{o: o, transport: &quic.Transport{Conn: o.Conn}, stages: map[Handle]*stage{}, peers: map[peerKey]*peer{}, transfers: map[string]*state.Transfer{},
 		pulled: semaphore.NewWeighted(o.MaxPulled)}
+	if e.o.Patience <= 0 {
+		e.o.Patience = DefaultPatience
+	}
 	conf := o.Server.Clone()
 	conf.NextProtos = []string{ALPN}
 	var err error
-	if e.listener, err = e.transport.Listen(conf, QUICConfig()); err != nil {
+	if e.listener, err = e.transport.Listen(conf, e.quicConfig()); err != nil {
 		return nil, fmt.Errorf("hand-off listener: %w", err)
 	}
 	return e, nil
@@ -75,12 +82,17 @@ func NewEndpoint(o Options) (*Endpoint, error) {
 // QUICConfig is how hand-offs use QUIC.
 func QUICConfig() *quic.Config {
 	return &quic.Config{
-		HandshakeIdleTimeout: dialTimeout, MaxIdleTimeout: 30 * time.Second,
-		MaxIncomingStreams: maxStreams, MaxIncomingUniStreams: -1,
+		MaxIdleTimeout: 30 * time.Second, MaxIncomingStreams: maxStreams, MaxIncomingUniStreams: -1,
 		// Windows for a fast network from the first hand-off on.
 		InitialStreamReceiveWindow: 2 << 20, MaxStreamReceiveWindow: 16 << 20,
 		InitialConnectionReceiveWindow: 4 << 20, MaxConnectionReceiveWindow: 64 << 20,
 	}
+}
+
+func (e *Endpoint) quicConfig() *quic.Config {
+	c := QUICConfig()
+	c.HandshakeIdleTimeout = e.o.Patience
+	return c
 }
 
 // Run serves hand-offs until ctx ends.
@@ -117,7 +129,7 @@ func (e *Endpoint) serve(ctx context.Context, conn *quic.Conn) {
 // answer serves one stream.
 func (e *Endpoint) answer(s *quic.Stream) {
 	defer s.CancelRead(0)
-	_ = s.SetReadDeadline(time.Now().Add(headerTimeout))
+	_ = s.SetReadDeadline(time.Now().Add(e.o.Patience))
 	_ = s.SetWriteDeadline(time.Now().Add(sendTimeout))
 	if err := e.obey(s); err != nil {
 		e.o.Log.Warn("hand-off not delivered", "error", err)

@@ -333,7 +333,7 @@ func TestSilentPeer(t *testing.T) {
 	}
 	wire.cut()
 	_, err = e[0].Pull(ctx, p.put(t, prompt, 16), prompt)
-	if reasonOf(err) != metrics.FallbackTransfer || !errors.Is(err, os.ErrDeadlineExceeded) { // headerTimeout, not the connection's idle time
+	if reasonOf(err) != metrics.FallbackTransfer || !errors.Is(err, os.ErrDeadlineExceeded) { // the patience, not the connection's idle time
 		t.Errorf("warm connection: %v", err)
 	}
 	_, err = e[0].Pull(ctx, p.put(t, prompt, 16), prompt)
@@ -368,7 +368,7 @@ func TestPullIsCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { <-asked; cancel() }()
 	if _, err := e[0].Pull(ctx, Source{Addr: addr}, []engine.Token{1}); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("got %v, want the end of the stream before headerTimeout", err)
+		t.Errorf("got %v, want the end of the stream before the patience", err)
 	}
 }
 

@@ -93,7 +93,7 @@ func (e *Endpoint) accept(s *quic.Stream) {
 func (e *Endpoint) receive(ctx context.Context, s *quic.Stream, src Source, prompt []engine.Token) (*loop.Handoff, int64, error) {
 	ahead := e.staged(src, prompt)
 	defer func() { e.release(ahead) }()
-	_ = s.SetDeadline(time.Now().Add(headerTimeout))
+	_ = s.SetDeadline(time.Now().Add(e.o.Patience))
 	if err := writeRequest(s, request{Handle: src.Handle.String(), Operation: src.Operation, Have: ahead.tokens()}); err != nil {
 		return nil, 0, failure(metrics.FallbackTransfer, err)
 	}
@@ -170,7 +170,7 @@ func (p *progress) Read(b []byte) (int, error) {
 
 // open opens a stream to the peer, dialling when there is no live connection.
 func (e *Endpoint) open(ctx context.Context, src Source) (*quic.Stream, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, e.o.Patience)
 	defer cancel()
 	p := e.peer(src)
 	p.mu.Lock()
@@ -197,7 +197,7 @@ func (e *Endpoint) dial(ctx context.Context, src Source, p *peer) (*quic.Stream,
 	}
 	conf := e.o.Client.Clone()
 	conf.NextProtos = []string{ALPN}
-	conn, err := e.transport.Dial(ctx, addr, conf, QUICConfig())
+	conn, err := e.transport.Dial(ctx, addr, conf, e.quicConfig())
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", src.Addr, err)
 	}

@@ -70,7 +70,7 @@ func (f *fleet) pool(t *testing.T, s served, names ...string) {
 			t.Fatal(err)
 		}
 		f.add(t, name, f.scheme()+addr, "", nil, "worker", "--model", s.file, "--served-model-name", s.model, "--runner", s.runner, "--name", name,
-			"--role", role, "--lib", lib, "--threads", "1", "--max-seqs", strconv.Itoa(s.seqs), "--prefix-cache", s.cache, "--log-level", "error", "--listen", addr,
+			"--role", role, "--lib", lib, "--threads", "1", "--max-seqs", strconv.Itoa(s.seqs), "--prefix-cache", s.cache, "--kv-patience", "30s", "--log-level", "error", "--listen", addr,
 			"--tls-cert", filepath.Join(certs, pki.CertFile), "--tls-key", filepath.Join(certs, pki.KeyFile), "--tls-ca", filepath.Join(certs, pki.CAFile))
 		f.members = append(f.members, map[string]any{"name": name, "url": f.scheme() + addr, "role": role, "model": s.model})
 	}
