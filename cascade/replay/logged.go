@@ -1,10 +1,13 @@
 package replay
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/weirhq/weir/cascade/journal"
 )
@@ -14,6 +17,8 @@ import (
 // it was seen.
 type Logged struct {
 	Decisions []LoggedDecision
+	// Kinds counts the labels that the decisions have by kind.
+	Kinds map[string]int
 }
 
 // LoggedDecision is one decision with its labels, if they were seen.
@@ -24,13 +29,24 @@ type LoggedDecision struct {
 	Edge       float64
 	Cloud      float64
 	Propensity float64
+
+	kind string // of the label
+}
+
+// hear replaces what a label says of the edge's answer by a user's word on it.
+func (d *LoggedDecision) hear(r *journal.Record) {
+	if d.Labelled && r.Edge != nil {
+		d.Edge, d.kind = *r.Edge, journal.LabelFeedback
+	}
 }
 
 // OpenLog reads the decision log in a folder and joins labels by request.
-// Decisions without a confidence are left out.
+// Decisions without a confidence are left out. A user's word on a kept answer
+// replaces what was inferred of it where both outcomes are known; alone it is not
+// used, because nobody knows with which probability it would have come.
 func OpenLog(dir string) (*Logged, error) {
-	at := map[string]int{}
-	l := &Logged{}
+	at, said := map[string]int{}, map[string]journal.Record{}
+	l := &Logged{Kinds: map[string]int{}}
 	err := journal.Replay(dir, 0, func(r journal.Record) error {
 		i, seen := at[r.Request]
 		if r.Kind == journal.KindDecision {
@@ -44,13 +60,24 @@ func OpenLog(dir string) (*Logged, error) {
 			return nil
 		}
 		d := &l.Decisions[i]
-		if r.Edge != nil && r.Cloud != nil && d.Propensity > 0 {
-			d.Labelled, d.Edge, d.Cloud = true, *r.Edge, *r.Cloud
+		switch {
+		case r.LabelKind == journal.LabelFeedback:
+			said[r.Request] = r
+		case r.Edge != nil && r.Cloud != nil && d.Propensity > 0:
+			d.Labelled, d.Edge, d.Cloud, d.kind = true, *r.Edge, *r.Cloud, r.LabelKind
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
+	}
+	for request, r := range said {
+		l.Decisions[at[request]].hear(&r)
+	}
+	for i := range l.Decisions {
+		if d := &l.Decisions[i]; d.Labelled {
+			l.Kinds[d.kind]++
+		}
 	}
 	if len(l.Decisions) == 0 {
 		return nil, fmt.Errorf("%s: no decisions with a confidence in the log", dir)
@@ -135,16 +162,26 @@ func (l *Logged) Write(w io.Writer, asJSON bool) error {
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", " ")
 		return enc.Encode(struct {
-			Decisions int        `json:"decisions"`
-			Labelled  int        `json:"labelled"`
-			Estimates []Estimate `json:"estimates"`
-		}{len(l.Decisions), l.Labelled(), all})
+			Decisions int            `json:"decisions"`
+			Labelled  int            `json:"labelled"`
+			Kinds     map[string]int `json:"label_kinds"`
+			Estimates []Estimate     `json:"estimates"`
+		}{len(l.Decisions), l.Labelled(), l.Kinds, all})
 	}
-	fmt.Fprintf(w, "%d decisions, %d labelled\nthreshold  rate    SNIPS   DR      SE\n", len(l.Decisions), l.Labelled())
+	fmt.Fprintf(w, "%d decisions, %d labelled%s\nthreshold  rate    SNIPS   DR      SE\n", len(l.Decisions), l.Labelled(), l.kinds())
 	for _, e := range all {
 		if _, err := fmt.Fprintf(w, "%.2f       %.4f  %s  %s  %s\n", e.Threshold, e.Rate, show(float64(e.SNIPS)), show(float64(e.DR)), show(float64(e.SE))); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// kinds tells where the labels come from.
+func (l *Logged) kinds() string {
+	out := ""
+	for _, k := range slices.Sorted(maps.Keys(l.Kinds)) {
+		out += fmt.Sprintf(", %d by %s", l.Kinds[k], cmp.Or(k, "an unnamed kind"))
+	}
+	return out
 }

@@ -96,3 +96,44 @@ func TestFaults(t *testing.T) {
 		}
 	}
 }
+
+// A user's word on a kept answer replaces what was inferred of it, the last one
+// counts, and alone it is no label.
+func TestLoggedFeedback(t *testing.T) {
+	dir := t.TempDir()
+	j, err := journal.Open(dir, journal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf, good, bad := .8, 1.0, 0.0
+	label := func(request string, edge, cloud *float64, kind string) journal.Record {
+		return journal.Record{Kind: journal.KindLabel, Request: request, Edge: edge, Cloud: cloud, LabelKind: kind}
+	}
+	for _, r := range []journal.Record{
+		{Kind: journal.KindDecision, Request: "both", Tier: "edge", Conf: &conf, Propensity: .5},
+		{Kind: journal.KindDecision, Request: "shadow", Tier: "edge", Conf: &conf, Propensity: .5},
+		{Kind: journal.KindDecision, Request: "word", Tier: "edge", Conf: &conf, Propensity: .5},
+		{Kind: journal.KindDecision, Request: "cloud", Tier: "cloud", Conf: &conf, Propensity: 1},
+		label("both", &good, nil, journal.LabelFeedback), label("both", &good, &good, journal.LabelAgreement), label("both", &bad, nil, journal.LabelFeedback),
+		label("shadow", &good, &good, journal.LabelAgreement), label("word", &good, nil, journal.LabelFeedback),
+		label("cloud", &good, &good, journal.LabelAgreement), label("cloud", nil, &bad, journal.LabelFeedback),
+	} {
+		if _, err := j.Append(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := OpenLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := l.Decisions; d[0].Edge != 0 || d[1].Edge != 1 || d[2].Labelled || d[3].Cloud != 1 || l.Labelled() != 3 || l.Kinds[journal.LabelFeedback] != 1 || l.Kinds[journal.LabelAgreement] != 2 {
+		t.Errorf("%+v", l)
+	}
+	var out strings.Builder
+	if err := l.Write(&out, false); err != nil || !strings.Contains(out.String(), "4 decisions, 3 labelled, 2 by agreement, 1 by feedback") {
+		t.Errorf("%s", out.String())
+	}
+}
