@@ -1,0 +1,263 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/cascade/policy"
+	"github.com/weirhq/weir/cloud/cascading"
+	"github.com/weirhq/weir/cloud/gateway"
+	"github.com/weirhq/weir/cloud/pool"
+	"github.com/weirhq/weir/engine/fake"
+	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/telemetry"
+	"github.com/weirhq/weir/internal/testpg"
+)
+
+// twoPools are the instances of pools a and b.
+func twoPools(t *testing.T) []pool.Member {
+	t.Helper()
+	var members []pool.Member
+	for _, name := range []string{"a", "b"} {
+		s := httptest.NewServer(fake.New(fake.Options{Model: name, Name: name, EngineID: name, Weir: true, Reply: func(string) string { return "by " + name }}))
+		t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+		members = append(members, pool.Member{Name: name, URL: s.URL, Model: name})
+	}
+	return members
+}
+
+// scoring is a gateway over a control plane, whose model auto is any of two pools.
+type scoring struct {
+	*plane
+	*httptest.Server
+	entry *cascading.Entry
+}
+
+func startScoring(t *testing.T, o Options, members []pool.Member) *scoring {
+	t.Helper()
+	p := start(t, o)
+	p.ready(t)
+	entry, err := cascading.New(cascading.Options{Tiers: []cascading.Tier{{Pool: "a"}, {Pool: "b"}}, Equals: 2, Policy: policy.Settings{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	instances, err := pool.New(pool.Options{Members: members, Client: http.DefaultClient, Interval: 20 * time.Millisecond, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); instances.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	tel, err := telemetry.New(t.Context(), telemetry.Options{Role: "cloud", Name: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tel.Shutdown() })
+	g, err := gateway.New(gateway.Options{Directory: p, Recorder: p, Feedback: p, Pool: instances, Client: http.DefaultClient, Telemetry: tel, Log: quiet,
+		Models: map[string]gateway.Model{"auto": {Pool: "a", Cascade: entry}, "hub-cloud": {Pool: "b", Named: true}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &scoring{p, httptest.NewServer(g), entry}
+	t.Cleanup(s.Server.Close)
+	eventually(t, "instances are ready", func() bool {
+		for _, i := range instances.Status() {
+			if !i.Ready {
+				return false
+			}
+		}
+		return true
+	})
+	return s
+}
+
+// ask returns the operation and the pool that answered.
+func (s *scoring) ask(t *testing.T, key, model string) (op, pool string) {
+	t.Helper()
+	a := send(t, http.DefaultClient, http.MethodPost, s.Server.URL+"/v1/chat/completions", key, map[string]any{"model": model, "messages": []any{map[string]string{"role": "user", "content": "x"}}})
+	var got struct{ Weir contract.Result }
+	a.into(t, &got)
+	return a.header.Get(contract.HeaderRequestID), got.Weir.Model
+}
+
+func (s *scoring) score(t *testing.T, key, op string, score float64) answer {
+	t.Helper()
+	return send(t, http.DefaultClient, http.MethodPut, s.Server.URL+"/v1/weir/requests/"+op+"/feedback", key, map[string]float64{"score": score})
+}
+
+// refresh lets the gateway know what the arms have earned.
+func (s *scoring) refresh(t *testing.T) cascading.Arms {
+	t.Helper()
+	all, err := s.Control.Arms(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.entry.SetArms(all["auto"])
+	return s.entry.Arms()
+}
+
+// Two gateways over one database learn together which of two pools is better, and
+// both go to that one.
+func TestScoresDecide(t *testing.T) {
+	url, members := testpg.Start(t), twoPools(t)
+	o := options(t, url)
+	first := startScoring(t, o, members)
+	o.DataDir = t.TempDir()
+	second := startScoring(t, o, members)
+	tenant := first.newTenant(t, "acme")
+	_, key := first.newKey(t, tenant)
+	both := []*scoring{first, second}
+	for _, s := range both {
+		eventually(t, "the key is known", func() bool {
+			return send(t, http.DefaultClient, http.MethodGet, s.Server.URL+"/v1/models", key, nil).status == http.StatusOK
+		})
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	quality, chosen := map[string]float64{"a": .2, "b": .9}, map[string]int{}
+	for i := range 120 {
+		served, told := both[i%2], both[rng.IntN(2)]
+		op, pool := served.ask(t, key, "auto")
+		if i >= 60 {
+			chosen[pool]++
+		}
+		score := 0.0
+		if rng.Float64() < quality[pool] {
+			score = 1
+		}
+		// The other gateway knows of an answer once it is noted.
+		if err := served.flushAnswers(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the same again changes nothing
+			if a := told.score(t, key, op, score); a.status != http.StatusOK {
+				t.Fatalf("%s", a)
+			}
+		}
+		for _, s := range both {
+			s.refresh(t)
+		}
+	}
+	if chosen["b"] < 50 {
+		t.Errorf("of the last 60 requests %v", chosen)
+	}
+	labels := 0.0
+	for _, arm := range first.refresh(t) {
+		labels += arm.Right + arm.Wrong
+	}
+	if labels < 108 || labels > 120 { // fading
+		t.Errorf("%v labels of 120", labels)
+	}
+	var arms list[shownArm]
+	first.admin(t, http.MethodGet, "arms?model=auto", nil).into(t, &arms)
+	if len(arms.Data) != 2 || arms.Data[1].Pool != "b" || arms.Data[1].Mean < .7 || arms.Data[1].Low >= arms.Data[1].Mean || arms.Data[1].High <= arms.Data[1].Mean || arms.Data[0].Labels+arms.Data[1].Labels != 120 {
+		t.Errorf("%+v", arms.Data)
+	}
+}
+
+// A score is replaced, also in the arms, and nobody scores what is another's.
+func TestScoresAreOnesOwn(t *testing.T) {
+	s := startScoring(t, options(t, testpg.Start(t)), twoPools(t))
+	tenant, other := s.newTenant(t, "acme"), s.newTenant(t, "other")
+	_, key := s.newKey(t, tenant)
+	_, stranger := s.newKey(t, other)
+	for _, k := range []string{key, stranger} {
+		eventually(t, "the key is known", func() bool {
+			return send(t, http.DefaultClient, http.MethodGet, s.Server.URL+"/v1/models", k, nil).status == http.StatusOK
+		})
+	}
+	op, pool := s.ask(t, key, "auto")
+	if a := s.score(t, stranger, op, 1); a.status != http.StatusNotFound {
+		t.Errorf("another tenant's: %s", a)
+	}
+	for _, score := range []float64{0, 1, .25} {
+		if a := s.score(t, key, op, score); a.status != http.StatusOK {
+			t.Fatalf("%s", a)
+		}
+		if arm := s.refresh(t)[cascading.Cell{Class: "standard", Pool: pool}]; len(s.entry.Arms()) != 1 || arm.Right != score || arm.Wrong != 1-score {
+			t.Errorf("after %v: %+v", score, s.entry.Arms())
+		}
+	}
+	if a := s.score(t, key, contract.NewID(), 1); a.status != http.StatusNotFound {
+		t.Errorf("unknown: %s", a)
+	}
+	plain, _ := s.ask(t, key, "hub-cloud")
+	eventually(t, "an answer of a plain pool is scored", func() bool { return s.score(t, key, plain, 1).status == http.StatusOK })
+	if n := len(s.refresh(t)); n != 1 {
+		t.Errorf("%d arms after the score of a plain pool's answer", n)
+	}
+}
+
+// Without the database answers wait, the choice goes on by what is known, and
+// scores are told to come back.
+func TestScoresWithoutTheDatabase(t *testing.T) {
+	pg := testpg.NewServer(t)
+	pg.Start(t)
+	o := options(t, pg.URL())
+	s := startScoring(t, o, twoPools(t))
+	tenant := s.newTenant(t, "acme")
+	_, key := s.newKey(t, tenant)
+	eventually(t, "the key is known", func() bool {
+		return send(t, http.DefaultClient, http.MethodGet, s.Server.URL+"/v1/models", key, nil).status == http.StatusOK
+	})
+	op, pool := s.ask(t, key, "auto")
+	if a := s.score(t, key, op, 1); a.status != http.StatusOK {
+		t.Fatalf("%s", a)
+	}
+	known := s.refresh(t)
+	pg.Stop()
+	op, pool = s.ask(t, key, "auto")
+	if a := s.score(t, key, op, 1); a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
+		t.Errorf("%s", a)
+	}
+	if len(s.entry.Arms()) != 1 || fmt.Sprint(s.entry.Arms()) != fmt.Sprint(known) {
+		t.Errorf("%v, before %v", s.entry.Arms(), known)
+	}
+	pg.Start(t)
+	eventually(t, "the score of an answer from meanwhile is kept", func() bool { return s.score(t, key, op, 0).status == http.StatusOK })
+	if arm := s.refresh(t)[cascading.Cell{Class: "standard", Pool: pool}]; arm.Wrong != 1 {
+		t.Errorf("%+v", s.entry.Arms())
+	}
+	// The arms are the database's: a gateway that starts anew has them.
+	o.DataDir = t.TempDir()
+	if again := startScoring(t, o, twoPools(t)).refresh(t); fmt.Sprint(again) != fmt.Sprint(s.entry.Arms()) {
+		t.Errorf("%v, before %v", again, s.entry.Arms())
+	}
+}
+
+// An answer that broke its form is a bad one without anybody's word.
+func TestBrokenAnswersAreLabels(t *testing.T) {
+	p := start(t, options(t, testpg.Start(t)))
+	p.ready(t)
+	a := gateway.Answer{Operation: contract.NewID(), TenantID: p.newTenant(t, "acme"), Model: "auto", Pool: "a", Propensity: 1, At: time.Now(), Broken: true}
+	p.Answered(a)
+	eventually(t, "a label", func() bool {
+		all, err := p.Control.Arms(t.Context())
+		return err == nil && all["auto"][cascading.Cell{Pool: "a"}].Wrong == 1
+	})
+	if err := p.Score(t.Context(), gateway.Score{Operation: a.Operation, TenantID: a.TenantID, Value: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := p.Control.Arms(t.Context()); err != nil || all["auto"][cascading.Cell{Pool: "a"}].Right != 1 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+func TestAnswersWaitInABoundedQueue(t *testing.T) {
+	var q answers
+	for i := range maxAnswers + 5 {
+		q.add(false, gateway.Answer{Operation: fmt.Sprint(i)})
+	}
+	got, lost := q.take()
+	q.add(false, gateway.Answer{Operation: "later"})
+	q.add(true, got...)
+	again, lostAgain := q.take()
+	if len(got) != maxAnswers || lost != 5 || len(again) != maxAnswers || lostAgain != 1 || again[0].Operation != "0" || again[maxAnswers-1].Operation != "later" {
+		t.Errorf("%d waited, %d lost; then %d and %d", len(got), lost, len(again), lostAgain)
+	}
+}
