@@ -54,7 +54,7 @@ func (p *Pool) arrivesLocked(in *instance, l *Leg, operation string) {
 	in.shifted = p.now()
 	l.cause = h.cause
 	in.moves.Took++
-	h.from.moves.gave(h.cause)
+	h.from.moves.Gave.count(h.cause)
 	p.meters.moves.WithLabelValues(string(h.cause), resultMoved).Inc()
 }
 
@@ -75,18 +75,28 @@ func (l *Leg) Stood(last time.Time) {
 
 // Moves count an instance's streams that this gateway has moved.
 type Moves struct {
-	Gave map[Cause]int `json:"gave,omitempty" doc:"streams that left, by cause: drain, failing, balance"`
-	Took int           `json:"took" doc:"streams that came"`
+	Gave Gave `json:"gave" doc:"streams that left, by cause"`
+	Took int  `json:"took" doc:"streams that came"`
 	// DowntimeMs is over those that came.
 	DowntimeMs float64 `json:"downtime_ms" doc:"mean of recent ones that came: from their last token there to their next one here"`
 }
 
-func (m *Moves) gave(c Cause) {
-	next := map[Cause]int{c: 1} // a Status may hold the old one
-	for k, n := range m.Gave {
-		next[k] += n
+// Gave counts streams that left an instance.
+type Gave struct {
+	Drain   int `json:"drain" doc:"because it took no more work"`
+	Failing int `json:"failing" doc:"because it degraded while it still answered"`
+	Balance int `json:"balance" doc:"because it had too much to do and another had not"`
+}
+
+func (g *Gave) count(c Cause) {
+	switch c {
+	case CauseDrain:
+		g.Drain++
+	case CauseFailing:
+		g.Failing++
+	case CauseBalance:
+		g.Balance++
 	}
-	m.Gave = next
 }
 
 func (m *Moves) stood(d time.Duration) {

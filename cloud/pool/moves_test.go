@@ -119,7 +119,7 @@ func TestBalance(t *testing.T) {
 		t.Errorf("after the reports: %+v", list)
 	}
 	a, b := status(p, "a").Moves, status(p, "b").Moves
-	if a.Gave[CauseBalance] != 1 || b.Took != 1 || b.DowntimeMs < 40 || b.DowntimeMs > 10_000 {
+	if a.Gave.Balance != 1 || b.Took != 1 || b.DowntimeMs < 40 || b.DowntimeMs > 10_000 {
 		t.Errorf("a %+v, b %+v", a, b)
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -41,7 +43,9 @@ type instance struct {
 	AgeMs                               int64  `json:"age_ms"`
 	HeartbeatMs                         *int64 `json:"heartbeat_age_ms"`
 	Failures                            int
+	Failing                             string
 	InFlight                            struct{ Requests int } `json:"in_flight"`
+	Moves                               moves
 	Last                                *struct {
 		Message string
 		AgeMs   int64 `json:"age_ms"`
@@ -63,6 +67,21 @@ type instance struct {
 	}
 }
 
+// moves are streams that the gateway has moved.
+type moves struct {
+	Gave       map[string]int
+	Took       int
+	DowntimeMs float64 `json:"downtime_ms"`
+}
+
+// left is how many went away.
+func (m *moves) left() (n int) {
+	for _, k := range m.Gave {
+		n += k
+	}
+	return n
+}
+
 func printPools(out io.Writer, answer []byte) error {
 	var page struct{ Data []instance }
 	if err := json.Unmarshal(answer, &page); err != nil {
@@ -73,7 +92,7 @@ func printPools(out io.Writer, answer []byte) error {
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tMODEL\tROLE\tFROM\tSTATE\tIN FLIGHT\tRUNS+WAITS\tKV\tHITS\tSTEP\tAGE\tBREAKER\tFAILURES")
+	fmt.Fprintln(w, "NAME\tMODEL\tROLE\tFROM\tSTATE\tIN FLIGHT\tRUNS+WAITS\tKV\tHITS\tSTEP\tAGE\tBREAKER\tFAILURES\tMOVED")
 	for i := range page.Data {
 		in := &page.Data[i]
 		load, kv, hits, step, age := "-", "-", "-", "-", in.AgeMs
@@ -83,8 +102,8 @@ func printPools(out io.Writer, answer []byte) error {
 				kv = fmt.Sprintf("%.0f%%", 100*float64(r.KVTokens-r.KVFree)/float64(r.KVTokens))
 			}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", oneLine(in.Name), oneLine(in.Model), in.Role, in.from(), in.state(),
-			in.InFlight.Requests, load, kv, hits, step, since(age), in.Breaker, in.Failures)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t-%d+%d\n", oneLine(in.Name), oneLine(in.Model), in.Role, in.from(), in.state(),
+			in.InFlight.Requests, load, kv, hits, step, since(age), in.Breaker, in.Failures, in.Moves.left(), in.Moves.Took)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -107,6 +126,8 @@ func (in *instance) state() string {
 	switch {
 	case in.Leaving:
 		return "leaving"
+	case !in.Ready && in.Failing != "":
+		return "failing"
 	case !in.Ready:
 		return "out"
 	case in.Suspect:
@@ -122,6 +143,10 @@ func (in *instance) printRest(out io.Writer) {
 	if in.Problem != "" {
 		fmt.Fprintf(out, "%s: %s\n", oneLine(in.Name), oneLine(in.Problem))
 	}
+	if in.Failing != "" {
+		fmt.Fprintf(out, "%s: degrades: %s\n", oneLine(in.Name), oneLine(in.Failing))
+	}
+	in.Moves.print(out, oneLine(in.Name))
 	if in.Last != nil {
 		fmt.Fprintf(out, "%s: last failure %s ago: %s\n", oneLine(in.Name), since(in.Last.AgeMs), oneLine(in.Last.Message))
 	}
@@ -135,6 +160,15 @@ func (in *instance) printRest(out io.Writer) {
 		}
 		fmt.Fprintf(out, "%s: pulled %d hand-offs (%d failed), %.1f MB from %s, %.0f MB/s\n", oneLine(in.Name), t.Pulls, t.Failures,
 			float64(t.Bytes)/1e6, oneLine(t.Peer), rate)
+	}
+}
+
+func (m *moves) print(out io.Writer, name string) {
+	for _, cause := range slices.Sorted(maps.Keys(m.Gave)) {
+		fmt.Fprintf(out, "%s: gave %d streams away: %s\n", name, m.Gave[cause], oneLine(cause))
+	}
+	if m.Took > 0 {
+		fmt.Fprintf(out, "%s: took %d streams, which stood still for %.0f ms on average\n", name, m.Took, m.DowntimeMs)
 	}
 }
 
