@@ -27,7 +27,7 @@ const usage = "REQUEST_ID [--url URL | --ready-file F | --log DIR]"
 // maxAnswer bounds the body that is read, bytes.
 const maxAnswer = 1 << 20
 
-// Command explains a request by the node that decided it, or by its log.
+// Command explains a request by the edge node or gateway that decided it, or by a node's log.
 func Command() cli.Command {
 	return cli.Command{Name: "explain", Short: "Explain the decision on a request", Usage: usage, Run: run}
 }
@@ -48,39 +48,48 @@ func run(ctx context.Context, env cli.Env, args []string) error {
 	if *log != "" {
 		return fromLog(env.Stdout, *log, id)
 	}
-	target, key, err := connect(env, *base, *ready)
+	targets, key, err := connect(env, *base, *ready)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	defer cancel()
-	body, err := fetch(ctx, target, key, id)
+	var body []byte
+	for _, target := range targets {
+		if body, err = fetch(ctx, target, key, id); !errors.Is(err, errUnknown) {
+			break
+		}
+	}
 	if err != nil {
 		return err
 	}
 	return write(env.Stdout, body)
 }
 
-func connect(env cli.Env, base, readyFile string) (target, key string, err error) {
+// connect names who may know the request, first the edge node.
+func connect(env cli.Env, base, readyFile string) (targets []string, key string, err error) {
 	if base != "" {
 		if key = env.Getenv("WEIR_API_KEY"); key == "" {
-			return "", "", errors.New("--url needs the API key in WEIR_API_KEY")
+			return nil, "", errors.New("--url needs the API key in WEIR_API_KEY")
 		}
-		return base, key, nil
+		return []string{base}, key, nil
 	}
 	if readyFile == "" {
 		dir, err := up.DefaultData(env.Getenv)
 		if err != nil {
-			return "", "", err
+			return nil, "", err
 		}
 		readyFile = filepath.Join(dir, up.ReadyName)
 	}
 	r, err := client.ReadReady(readyFile)
 	if err != nil {
-		return "", "", err
+		return nil, "", err
 	}
-	return r.EdgeURL, r.AppKey, nil
+	return []string{r.EdgeURL, r.CloudURL}, r.AppKey, nil
 }
+
+// errUnknown says that a node does not remember the request.
+var errUnknown = errors.New("the node answers 404")
 
 func fetch(ctx context.Context, base, key, id string) ([]byte, error) {
 	at, err := url.JoinPath(base, "v1/weir/requests", url.PathEscape(id))
@@ -100,6 +109,9 @@ func fetch(ctx context.Context, base, key, id string) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("read the explanation: %w", err)
+	}
+	if resp.StatusCode == http.StatusNotFound {
+		return nil, fmt.Errorf("%w: %s", errUnknown, message(body))
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the node answers %d: %s", resp.StatusCode, message(body))

@@ -3,8 +3,11 @@ package explain
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -76,6 +79,34 @@ func TestExplainByLog(t *testing.T) {
 		t.Errorf("exit %d: %s%s", code, out, errs)
 	}
 	if code, _, errs := call(t, "", "xyz", "--log", dir); code != 1 || !strings.Contains(errs, "not in the log") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+}
+
+// A request that the edge node does not know was asked of the cloud itself.
+func TestExplainByTheGateway(t *testing.T) {
+	edge := httptest.NewServer(http.NotFoundHandler())
+	defer edge.Close()
+	cloud := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/weir/requests/abc" || r.Header.Get("Authorization") != "Bearer wk_1_s" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		w.Write([]byte(`{"operation_id":"abc","attempts":[{"pool":"small","judged":{"kept":true}}]}`))
+	}))
+	defer cloud.Close()
+	ready := filepath.Join(t.TempDir(), "ready.json")
+	raw, err := json.Marshal(map[string]string{"edge_url": edge.URL, "cloud_url": cloud.URL, "app_key": "wk_1_s"})
+	if err == nil {
+		err = os.WriteFile(ready, raw, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errs := call(t, "", "abc", "--ready-file", ready); code != 0 || !strings.Contains(out, `"pool": "small"`) {
+		t.Errorf("exit %d: %s%s", code, out, errs)
+	}
+	if code, _, errs := call(t, "", "xyz", "--ready-file", ready); code != 1 || !strings.Contains(errs, "404") {
 		t.Errorf("exit %d: %s", code, errs)
 	}
 }

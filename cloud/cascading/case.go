@@ -28,6 +28,10 @@ type Case struct {
 	next    int             // the tier to ask after an escalation
 	verdict cascade.Verdict // the one that counts
 	ran     [tiers.Most]run
+
+	// What the newest judgement rested on: see Told.
+	threshold float64
+	weighed   []Weighed
 }
 
 // run is what is known of a tier's answer.
@@ -95,10 +99,15 @@ func (c *Case) judge(tier int, pe float64, known, failed, unseen bool, votes *ve
 	if p.Rule == cascade.RuleGain && !math.IsNaN(quality) {
 		p.CloudQuality = quality
 	}
+	c.note(&p)
 	req := cascade.Request{Remaining: ask.Remaining}
 	node := cascade.Node{EdgeReady: true, Link: cascade.LinkUp, CloudCost: ask.Nano[c.next]}
 	node.Budget, node.Budgeted = e.left(ask.Now)
-	return cascade.Judge(&req, pe, known, failed, &p, &node)
+	v := cascade.Judge(&req, pe, known, failed, &p, &node)
+	if failed && !v.Escalate { // whatever limit keeps it, the client is told what is wrong
+		v.Reason = cascade.ReasonValidatorFailed
+	}
+	return v
 }
 
 // weigh is the policy for an answer of three and more tiers, and sets the tier

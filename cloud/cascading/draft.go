@@ -27,6 +27,7 @@ type Draft struct {
 	decided bool            // the verdict that counts has been adopted
 	votes   *verifier.Votes // of the tier's model on its whole answer
 	failed  bool            // the answer is none, or breaks its form
+	verdict cascade.Verdict // the one that counts so far
 }
 
 // Form is what the client wants of an answer.
@@ -66,14 +67,17 @@ func (c *Case) Draft(tier int, f Form) *Draft {
 	}
 	if o.Off() {
 		d.early = true
-		c.verdict = cascade.Verdict{Reason: cascade.ReasonConfident}
-		d.m.Window(c.verdict)
+		d.adopt(cascade.Verdict{Reason: cascade.ReasonConfident})
+		d.m.Window(d.verdict)
 	}
 	return d
 }
 
-// Verdict is the one that counts so far.
-func (d *Draft) Verdict() cascade.Verdict { return d.c.verdict }
+// Verdict is the one on the draft that counts so far.
+func (d *Draft) Verdict() cascade.Verdict { return d.verdict }
+
+// adopt makes a verdict the one that counts, of the draft and of the request.
+func (d *Draft) adopt(v cascade.Verdict) { d.verdict, d.c.verdict = v, v }
 
 // Shows reports whether text that comes now is shown at once.
 func (d *Draft) Shows() bool { return d.m.Text() }
@@ -169,7 +173,7 @@ func (d *Draft) judge(pe float64, known, failed bool, a *Ask) cascade.Verdict {
 
 func (d *Draft) decide(v cascade.Verdict, a *Ask, step func(cascade.Verdict) stream.Output) stream.Output {
 	d.decided, d.early = true, !v.Escalate
-	d.c.verdict = v
+	d.adopt(v)
 	return d.promised(step(v), a)
 }
 
@@ -186,10 +190,10 @@ func (d *Draft) End(failed bool, a Ask) stream.Output {
 	out := d.m.EdgeEnd(v)
 	switch {
 	case out.Ask != stream.AskNone, !d.early && !d.decided:
-		d.c.verdict = v
+		d.adopt(v)
 	case d.early:
 		v.Escalate, v.Wanted, v.Reason = false, false, out.End.Reason
-		d.c.verdict = v
+		d.adopt(v)
 	}
 	return d.promised(out, &a)
 }
@@ -207,7 +211,7 @@ func (d *Draft) promised(out stream.Output, a *Ask) stream.Output {
 	if out.Ask == stream.AskNone || d.c.reserve(a) {
 		return out
 	}
-	d.c.verdict.Escalate = false
+	d.verdict.Escalate, d.c.verdict.Escalate = false, false
 	return d.StandsIn(cascade.ReasonBudget)
 }
 

@@ -102,16 +102,17 @@ func (e *Entry) theta(tier int, ask *Ask) float64 {
 // beyond those that ran.
 func (c *Case) route(ask *Ask) int {
 	var list [tiers.Most]tiers.Tier
-	for i := range c.e.pools {
+	c.weighed = c.weighed[:0]
+	for i, name := range c.e.pools {
 		t := c.e.expects[i].tier()
 		t.Cost = c.e.theta(i, ask)
-		switch r := &c.ran[i]; {
-		case r.ran && r.known:
-			t = tiers.Tier{Ran: true, Mean: r.p, Cost: t.Cost}
-		default:
-			t.Blocked = r.ran || r.absent || !c.affords(i, ask) || i >= c.e.drafts && i != c.last
+		state := c.standing(i, ask)
+		if state == StandingJudged {
+			t = tiers.Tier{Ran: true, Mean: c.ran[i].p, Cost: t.Cost}
 		}
+		t.Blocked = state != StandingJudged && state != StandingOpen
 		list[i] = t
+		c.weighed = append(c.weighed, Weighed{name, t.Mean, t.SD, t.Cost, state})
 	}
 	next, err := tiers.Next(list[:len(c.e.pools)], 1)
 	if err != nil { // prices beyond counting

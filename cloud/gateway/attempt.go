@@ -119,7 +119,7 @@ func (a *admitted) try() bool {
 	a.tries.left = route.Process{}
 	if sel.Decode == nil {
 		if a.choice.holds(a.ask.model.Pool) && len(a.choice.Rest) > 0 {
-			a.story.addDecision(decision)
+			a.story.addDecision(a.ask.model.Pool, decision)
 			if a.another(false) {
 				return false
 			}

@@ -104,7 +104,7 @@ func (a *admitted) newDraft(tier int) *draft {
 	ask.Movable = false // what is judged stays where it is
 	sel, decision := a.g.opts.Pool.Select(a.g.opts.Policy, route.Arrival, ask, a.seed())
 	if sel.Decode == nil {
-		a.story.addDecision(decision)
+		a.story.addDecision(name, decision)
 		if a.tries.drafts == 0 {
 			a.result.Reason = cascade.ReasonEdgeUnavailable
 		}
@@ -167,6 +167,7 @@ func (x *exchange) remaining() time.Duration {
 // counts, and of the reason that follows from it.
 func (d *draft) adopt(why cascade.Reason) {
 	v := d.judge.Verdict()
+	d.tell(v, why)
 	d.result.Reason = why
 	if d.result.Confidence = nil; v.Known {
 		p := v.Confidence
@@ -178,9 +179,6 @@ func (d *draft) adopt(why cascade.Reason) {
 	d.counted, d.sure = true, v.Confidence
 	v.Reason = why
 	d.g.meter.judged(d.ask.req.Model, v)
-	if v.Escalate {
-		d.story.note("judged: " + string(why))
-	}
 }
 
 // pay tells a cascade's policy what an attempt has cost.

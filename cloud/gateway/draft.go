@@ -48,6 +48,7 @@ type draft struct {
 	kept    bool              // the answer is the client's, to its end
 	aside   bool              // the next pool is asked
 	counted bool              // the verdict is in the metrics
+	told    *explainedDraft   // what the explanation says of it
 	asked   cascades.Ask      // what the next pool is asked for
 	scratch []byte
 	shown   shown // of the stream, when it was asked

@@ -1,11 +1,16 @@
 package gateway
 
 import (
+	"fmt"
+	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/cloud/route"
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/openai"
@@ -33,12 +38,15 @@ type explanation struct {
 
 type explainedTry struct {
 	Attempt    string          `json:"attempt_id,omitempty"`
+	Pool       string          `json:"pool"`
+	Why        cascade.Reason  `json:"why,omitempty"` // a cascade let the request over to the pool
 	Policy     string          `json:"policy"`
 	Prefill    string          `json:"prefill,omitempty"`
 	Decode     string          `json:"decode,omitempty"`
 	Reasons    []route.Reason  `json:"reasons,omitempty"`
 	Rejected   route.Reason    `json:"rejected,omitempty"`
 	Candidates []candidate     `json:"candidates,omitempty"` // with scope explain
+	Judged     *explainedDraft `json:"judged,omitempty"`     // by the cascade's policy
 	Notes      []string        `json:"notes,omitempty"`
 	Outcome    tenants.Outcome `json:"outcome,omitempty"`
 	ErrorCode  string          `json:"error_code,omitempty"`
@@ -53,6 +61,68 @@ type candidate struct {
 	Out      route.Reason `json:"out,omitempty"`
 }
 
+// explainedDraft is what a cascade made of a pool's answer.
+type explainedDraft struct {
+	Kept       bool           `json:"kept"`
+	Reason     cascade.Reason `json:"reason"`
+	Confidence *float64       `json:"confidence,omitempty"`
+	Broken     bool           `json:"broken,omitempty"` // its form was, or it said nothing
+	Lost       bool           `json:"lost,omitempty"`   // it broke off
+	Next       string         `json:"next,omitempty"`   // the pool that was asked instead
+	Scores     *draftScores   `json:"scores,omitempty"` // with scope explain
+}
+
+// draftScores are the numbers behind a verdict.
+type draftScores struct {
+	Threshold float64             `json:"threshold,omitempty"`
+	Gain      float64             `json:"gain"`
+	Theta     float64             `json:"theta"`
+	Bound     contract.USD        `json:"next_cost_bound_usd"`
+	Route     []cascading.Weighed `json:"route,omitempty"` // over three and more pools
+}
+
+// tell notes what became of the draft by the verdict, and why.
+func (d *draft) tell(v cascade.Verdict, why cascade.Reason) {
+	if d.told == nil {
+		d.told = &explainedDraft{}
+	}
+	told := d.judge.Told()
+	*d.told = explainedDraft{Kept: d.kept, Reason: why, Broken: told.Broken, Lost: d.lost, Scores: d.told.Scores}
+	if v.Known {
+		d.told.Confidence = new(v.Confidence)
+	}
+	if d.told.Scores == nil { // a draft that stands in is not judged again
+		next := d.tries.policy.Next()
+		d.told.Scores = &draftScores{Threshold: told.Threshold, Gain: finite(v.Gain), Theta: finite(v.Theta), Bound: contract.USD(d.bound(d.ask.model.Cascade.Pools()[next])), Route: told.Weighed}
+	}
+	if !d.kept {
+		d.told.Next = d.ask.model.Cascade.Pools()[d.tries.policy.Next()]
+	}
+	d.story.try(d.id).Judged = d.told
+}
+
+// finite is x where JSON can have it, else 0.
+func finite(x float64) float64 {
+	if math.IsInf(x, 0) || math.IsNaN(x) {
+		return 0
+	}
+	return x
+}
+
+// confidences are those of a cascade's answers, in the order in which they came.
+func (e *explanation) confidences() string {
+	if e == nil {
+		return ""
+	}
+	var all []string
+	for _, t := range e.Attempts {
+		if t.Judged != nil && t.Judged.Confidence != nil {
+			all = append(all, fmt.Sprintf("%s=%.3f", t.Pool, *t.Judged.Confidence))
+		}
+	}
+	return strings.Join(all, " ")
+}
+
 func (a *admitted) newStory() *explanation {
 	return &explanation{Operation: a.op, Device: a.who.Device, Began: a.began.UTC(), Asked: a.ask.req.Model,
 		Pool: a.ask.model.Pool, Class: a.ask.class, Choice: a.choice.seen(), tenant: a.who.TenantID}
@@ -60,9 +130,12 @@ func (a *admitted) newStory() *explanation {
 
 // describe notes where an attempt goes and counts a split that failed.
 func (a *attempt) describe(d route.Decision) {
-	a.story.addDecision(d)
+	a.story.addDecision(a.pool, d)
 	t := &a.story.Attempts[len(a.story.Attempts)-1]
 	t.Attempt, t.Decode = a.id, a.sel.Decode.Opaque
+	if a.tries.policy != nil && len(a.story.Attempts) > 1 {
+		t.Why = a.result.Reason
+	}
 	if a.sel.Prefill != nil {
 		t.Prefill = a.sel.Prefill.Opaque
 	}
@@ -75,8 +148,8 @@ func (a *attempt) describe(d route.Decision) {
 	}
 }
 
-func (e *explanation) addDecision(d route.Decision) {
-	t := explainedTry{Policy: d.Policy, Reasons: d.Reasons}
+func (e *explanation) addDecision(pool string, d route.Decision) {
+	t := explainedTry{Pool: pool, Policy: d.Policy, Reasons: d.Reasons}
 	if r, ok := d.Action.(route.Reject); ok {
 		t.Rejected = r.Cause
 	}
@@ -91,8 +164,13 @@ func (e *explanation) note(text string) {
 	t.Notes = append(t.Notes, text)
 }
 
+// try is the attempt with an id.
+func (e *explanation) try(id string) *explainedTry {
+	return &e.Attempts[max(0, slices.IndexFunc(e.Attempts, func(t explainedTry) bool { return t.Attempt == id }))]
+}
+
 func (e *explanation) endAttempt(r *tenants.UsageRecord) {
-	t := &e.Attempts[max(0, slices.IndexFunc(e.Attempts, func(t explainedTry) bool { return t.Attempt == r.AttemptID }))]
+	t := e.try(r.AttemptID)
 	t.Outcome, t.ErrorCode = r.Outcome, r.ErrorCode
 	t.TTFTMs, t.TotalMs = float64(r.TTFTMicros)/1e3, float64(r.TotalMicros)/1e3
 }
@@ -167,7 +245,12 @@ func (g *Gateway) showExplanation(x *exchange) {
 	plain.Attempts = make([]explainedTry, len(e.Attempts))
 	copy(plain.Attempts, e.Attempts)
 	for i := range plain.Attempts {
-		plain.Attempts[i].Candidates = nil
+		t := &plain.Attempts[i]
+		t.Candidates = nil
+		if t.Judged != nil {
+			judged := *t.Judged
+			t.Judged, judged.Scores = &judged, nil
+		}
 	}
 	x.answer(&plain)
 }

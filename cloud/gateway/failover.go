@@ -139,7 +139,7 @@ func cutOff(err *openai.Error) *openai.Error {
 func (a *admitted) noInstance(d route.Decision) {
 	rejected := d.Action.(route.Reject)
 	cause := rejected.Cause
-	a.story.addDecision(d)
+	a.story.addDecision(a.ask.model.Pool, d)
 	if a.standsIn(cascade.ReasonCloudError) {
 		return
 	}

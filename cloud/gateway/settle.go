@@ -258,6 +258,7 @@ func (x *exchange) log() {
 		attrs = append(attrs, slog.String("outcome", string(x.outcome)), slog.Int64("input_tokens", x.admitted.last.InputTokens),
 			slog.Int64("output_tokens", x.admitted.last.OutputTokens), slog.Duration("ttft", x.ttft), slog.Duration("queue", x.queue),
 			slog.Int("attempts", x.result.Attempts), slog.String("reason", string(x.result.Reason)))
+		add("confidences", x.story.confidences())
 	}
 	if x.choice != nil {
 		attrs = append(attrs, slog.String("pool", x.ask.model.Pool), slog.String("chosen", string(x.choice.How)), slog.Float64("propensity", x.choice.Propensity))
