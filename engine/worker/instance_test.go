@@ -262,7 +262,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestGivesUp: a runner that cannot live ends the worker.
+// TestGivesUp: a runner that cannot live ends the worker, which has said before
+// that it is about to fail.
 func TestGivesUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for the pauses between restarts")
@@ -280,6 +281,9 @@ func TestGivesUp(t *testing.T) {
 		case r := <-ready:
 			epochs = append(epochs, r.Epoch)
 			w := &running{Ready: r, url: "http://" + r.Addr.String()}
+			if len(epochs) == 4 {
+				eventually(t, "it says that it is about to fail", func() bool { return strings.Contains(w.state(t).Failing, "lost 3 times") })
+			}
 			w.ask(t, "", chat("toy", "hi"))
 		case err := <-done:
 			slices.Sort(epochs)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/weirhq/weir/engine"
+	"github.com/weirhq/weir/engine/worker/symptoms"
 )
 
 // How a lost runner is loaded anew. One that is lost again and again within
@@ -18,6 +19,9 @@ const (
 	mostLost   = 5
 	calm       = time.Minute
 )
+
+// examineEvery is the time between two looks at what may be about to fail.
+const examineEvery = 5 * time.Second
 
 // errLost says that a runner panicked or keeps failing.
 var errLost = errors.New("the model was lost")
@@ -34,6 +38,7 @@ func (w *instance) live(ctx context.Context, served chan error) error {
 		if time.Since(began) > calm {
 			pause, lost = firstPause, 0
 		}
+		w.lost <- time.Now()
 		if lost++; lost == mostLost {
 			w.shutdown(lastWords)
 			return fmt.Errorf("gave up after %d losses: %w", lost, err)
@@ -45,6 +50,23 @@ func (w *instance) live(ctx context.Context, served chan error) error {
 			return nil
 		}
 		pause *= 2
+	}
+}
+
+// examine says why the worker expects to fail, as long as it does, until ctx ends.
+func (w *instance) examine(ctx context.Context) {
+	watch := symptoms.New()
+	tick := time.NewTicker(examineEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case at := <-w.lost:
+			watch.Lost(at)
+		case <-tick.C:
+		}
+		w.api.Failing(watch.Look(time.Now()))
 	}
 }
 

@@ -70,6 +70,7 @@ type instance struct {
 	http   *http.Server
 	store  *handoff.Store
 	cost   *cost.Model
+	lost   chan time.Time // when the model was lost; it holds as many as there may be
 
 	experts experts
 }
@@ -79,7 +80,7 @@ type tlsPools struct{ http, kvServer, kvClient *tls.Config }
 // Run serves until ctx ends and requests are drained. It returns an error when
 // the worker cannot start or its model keeps failing.
 func Run(ctx context.Context, o Options) error {
-	w := &instance{o: o, log: o.Log}
+	w := &instance{o: o, log: o.Log, lost: make(chan time.Time, mostLost)}
 	if path := o.Config.CostModel; path != "" {
 		var err error
 		if w.cost, err = cost.Read(path); err != nil {
@@ -103,6 +104,10 @@ func Run(ctx context.Context, o Options) error {
 		_ = w.http.Close()
 		<-served
 	}()
+	examined := make(chan struct{})
+	own, stop := context.WithCancel(context.WithoutCancel(ctx))
+	go func() { defer close(examined); w.examine(own) }()
+	defer func() { stop(); <-examined }()
 	ctx, leftPools := w.stayMember(ctx)
 	return errors.Join(w.live(ctx, served), leftPools())
 }
