@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/weirhq/weir/engine"
@@ -26,20 +27,22 @@ func BenchmarkShape(b *testing.B) {
 	}
 	for name, o := range map[string]llama.Options{"hub-edge": {Name: "hub-edge"}, "hub-cloud": {Name: "hub-cloud"}, "random-f32": {Path: file}} {
 		b.Run(name, func(b *testing.B) {
-			o.CacheDir, o.MaxSeqs, o.Context = b.TempDir(), 8, 512
+			o.CacheDir, o.MaxSeqs, o.Context, o.MaxBatch = b.TempDir(), 8, 512, 2048
 			r := llamatest.Load(b, o)
 			for b.Loop() {
-				prompts, tokens := shapeMoves(b, r)
+				prompts, tokens := shapeMoves(b, r, "")
 				b.ReportMetric(prompts, "prompt-diff")
 				b.ReportMetric(tokens, "token-diff")
+				_, tokens = shapeMoves(b, r, strings.Repeat(" and then", 20))
+				b.ReportMetric(tokens, "odd-token-diff")
 			}
 		})
 	}
 }
 
-// shapeMoves gives the greatest difference of a logit after prompts, and after
-// one more token each.
-func shapeMoves(b *testing.B, r engine.Runner) (prompts, tokens float64) {
+// shapeMoves gives the greatest difference of a logit after held-out prompts, with
+// more text behind them, and after one more token each.
+func shapeMoves(b *testing.B, r engine.Runner, more string) (prompts, tokens float64) {
 	examples, err := heldout.Test()
 	if err != nil {
 		b.Fatal(err)
@@ -48,7 +51,7 @@ func shapeMoves(b *testing.B, r engine.Runner) (prompts, tokens float64) {
 	steps := [2][]engine.Span{make([]engine.Span, n), make([]engine.Span, n)}
 	var alone [2][][]float32
 	for i := range n {
-		text, err := r.Tokenize(fmt.Sprintf("%.40s", examples[i*len(examples)/n].Prompt), false)
+		text, err := r.Tokenize(fmt.Sprintf("%.40s%s", examples[i*len(examples)/n].Prompt, more), false)
 		if err != nil {
 			b.Fatal(err)
 		}
