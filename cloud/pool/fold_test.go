@@ -3,6 +3,7 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -111,12 +112,13 @@ func TestKnownFollowsMessages(t *testing.T) {
 	}
 	next := message(2, false)
 	next.KeysAdded, next.KeysEvicted = texts(keys[4:5]), texts(keys[2:4])
-	next.Transfers = []state.Transfer{{Pulls: 5, Failures: 1, Seconds: 2}}
+	next.KVBytesPerToken = 100
+	next.Transfers = []state.Transfer{{Peer: "a:1", Pulls: 5, Failures: 1, Bytes: 3000, Seconds: 3}, {Peer: "b:1", Pulls: 1, Bytes: 1000, Seconds: .5}, {Peer: "c:1", Failures: 9}}
 	if err := k.apply(next, &x, 2*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if x.hit(keys) != 2 || k.load.PullMs != 500 {
-		t.Errorf("after the eviction hit %d, pull %g ms", x.hit(keys), k.load.PullMs)
+	if want := map[string]float64{"a:1": 100, "b:1": 50, "": 87.5}; x.hit(keys) != 2 || !maps.Equal(k.copyMs, want) {
+		t.Errorf("after the eviction hit %d, a token's KV takes %v ms, want %v", x.hit(keys), k.copyMs, want)
 	}
 	if err := k.apply(message(4, false), &x, 3); !errors.Is(err, errGap) {
 		t.Errorf("a gap: %v", err)
@@ -161,5 +163,24 @@ func TestIndexIsBounded(t *testing.T) {
 	}
 	if n := x.hit(keysOf(1)); n != 0 {
 		t.Errorf("hit of %d bytes", n)
+	}
+}
+
+// TestPairsReachThePolicy: what a worker tells of its hand-offs from a peer is
+// known of that peer by its address, whatever its name.
+func TestPairsReachThePolicy(t *testing.T) {
+	p := still(t, Member{Name: "near", URL: "https://10.0.0.1:7424", Role: route.Prefill, Model: "m"}, Member{Name: "d", URL: "https://10.0.0.2:7424", Role: route.Decode, Model: "m"})
+	m := message(1, true)
+	m.Epoch, m.Role, m.KVBytesPerToken = "e", "decode", 10
+	m.Transfers = []state.Transfer{{Peer: "10.0.0.1:7424", Pulls: 1, Bytes: 1000, Seconds: 2}, {Peer: "10.0.0.9:1", Pulls: 1, Bytes: 1000, Seconds: 1}}
+	p.told(t, "d", m)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	views := map[string]route.InstanceView{}
+	for _, v := range p.observeLocked() {
+		views[v.ID] = v
+	}
+	if got := views["d"].CopyMs[views["near"].KVAddr]; got != 20 || views["d"].CopyMs[""] != 15 {
+		t.Errorf("%v of %+v", got, views)
 	}
 }

@@ -25,8 +25,8 @@ type known struct {
 	hitRate float64
 	stepMs  float64
 	modelMs float64 // what its cost model says of the same steps; 0 is unknown
-	kvBytes int     // of a token in a hand-off; 0 is unknown
 	moved   []state.Transfer
+	copyMs  map[string]float64 // of a token's KV, from each address, and from all ("")
 	cost    *cost.Model
 	// draining and failing are its own words; decoding are the requests that have a
 	// token, by operation.
@@ -64,13 +64,14 @@ func (k *known) apply(m *state.Message, x *index, now time.Duration) error {
 		}
 	}
 	k.failing = clip(m.Failing)
-	k.hitRate, k.stepMs, k.modelMs, k.kvBytes, k.moved = m.HitRate, m.StepMS, m.ModelMS, m.KVBytesPerToken, m.Transfers
+	k.hitRate, k.stepMs, k.modelMs = m.HitRate, m.StepMS, m.ModelMS
+	k.moved, k.copyMs = m.Transfers, copyMs(m.Transfers, m.KVBytesPerToken)
 	if m.Cost != nil {
 		k.cost = m.Cost
 	}
 	k.load = route.Load{At: now, Running: m.Running, Waiting: m.Waiting, PrefillTokens: m.PrefillTokensWaiting,
 		DecodeContext: m.DecodeCtxTokens, KVTokens: m.KVBlocksTotal * m.KVBlockSize,
-		KVFree: (m.KVBlocksTotal - m.KVBlocksUsed + m.CachedBlocks) * m.KVBlockSize, PullMs: pullMs(m.Transfers)}
+		KVFree: (m.KVBlocksTotal - m.KVBlocksUsed + m.CachedBlocks) * m.KVBlockSize}
 	return nil
 }
 
@@ -95,17 +96,25 @@ func plausible(m *state.Message) error {
 	return nil
 }
 
-// pullMs is the mean time of the hand-offs that an instance has pulled.
-func pullMs(moved []state.Transfer) float64 {
-	pulls, seconds := 0, 0.0
+// copyMs is how long the KV of a token, kvBytes long, has taken from each peer, and
+// from all (""); nil where that is not known.
+func copyMs(moved []state.Transfer, kvBytes int) map[string]float64 {
+	var all state.Transfer
+	var out map[string]float64
 	for _, t := range moved {
-		pulls += t.Pulls - t.Failures
-		seconds += t.Seconds
+		if t.Bytes <= 0 || kvBytes <= 0 {
+			continue
+		}
+		if out == nil {
+			out = map[string]float64{}
+		}
+		all.Bytes, all.Seconds = all.Bytes+t.Bytes, all.Seconds+t.Seconds
+		out[t.Peer] = 1000 * t.Seconds * float64(kvBytes) / float64(t.Bytes)
 	}
-	if pulls <= 0 {
-		return 0
+	if out != nil {
+		out[""] = 1000 * all.Seconds * float64(kvBytes) / float64(all.Bytes)
 	}
-	return 1000 * seconds / float64(pulls)
+	return out
 }
 
 // predictor is a worker's cost model as policies take it.

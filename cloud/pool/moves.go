@@ -2,9 +2,7 @@ package pool
 
 import (
 	"cmp"
-	"net"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/weirhq/weir/cloud/roles"
@@ -162,7 +160,7 @@ func (p *Pool) hostLocked(in *instance, v *route.InstanceView, peers map[string]
 	now := p.now()
 	sound := v.Ready && !v.Suspect && v.RestsUntil <= now && v.Weight >= 1
 	h := roles.Host{ID: v.ID, Takes: sound && v.Resumes && in.kvAddress() != nil, Load: v.Load, Slots: in.maxSeqs, Cost: v.Cost,
-		Busy: in.known.load.At <= in.shifted || p.movesLocked(in), CopyMs: in.known.copyMs(peers)}
+		Busy: in.known.load.At <= in.shifted || p.movesLocked(in), CopyMs: in.known.copiesFrom(peers)}
 	h.Load.Waiting += v.Unseen.Requests
 	if v.Cost != nil {
 		var made []int
@@ -215,28 +213,20 @@ func (e *entry) stream(prompt, made int) roles.Stream {
 func (p *Pool) peersLocked() map[string]string {
 	out := map[string]string{}
 	for _, in := range p.inst {
-		if a := in.kvAddress(); a != nil {
-			out[net.JoinHostPort(a.Host, strconv.Itoa(a.Port))] = in.Name
+		if in.kvAddr != "" {
+			out[in.kvAddr] = in.Name
 		}
 	}
 	return out
 }
 
-// copyMs is how long a token's KV has taken from each peer, and from all ("").
-func (k *known) copyMs(peers map[string]string) map[string]float64 {
+// copiesFrom is copyMs by the peers' names.
+func (k *known) copiesFrom(peers map[string]string) map[string]float64 {
 	out := map[string]float64{}
-	bytes, seconds := int64(0), 0.0
-	for _, t := range k.moved {
-		if t.Bytes <= 0 || k.kvBytes <= 0 {
-			continue
+	for addr, ms := range k.copyMs {
+		if name := peers[addr]; name != "" || addr == "" {
+			out[name] = ms
 		}
-		bytes, seconds = bytes+t.Bytes, seconds+t.Seconds
-		if name := peers[t.Peer]; name != "" {
-			out[name] = 1000 * t.Seconds * float64(k.kvBytes) / float64(t.Bytes)
-		}
-	}
-	if bytes > 0 {
-		out[""] = 1000 * seconds * float64(k.kvBytes) / float64(bytes)
 	}
 	return out
 }

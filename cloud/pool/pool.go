@@ -21,8 +21,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -107,6 +109,7 @@ type instance struct {
 	maxSeqs int
 	kv      string        // KV format; "" is unknown
 	prints  string        // fingerprint, as prefix keys take it
+	kvAddr  string        // where it gives KV, by its URL; "" is nowhere
 	apart   bool          // gives no KV to others and takes none
 	seen    time.Duration // when it was last heard of
 	changed time.Duration // when this gateway last ordered another role; 0 is never
@@ -172,8 +175,12 @@ func (m *Member) fill() error {
 }
 
 func newInstance(m Member) *instance {
-	return &instance{Member: m, opaque: opaque(m.Name), kick: make(chan struct{}, 1), came: make(chan struct{}, 1), gone: make(chan struct{}),
+	in := &instance{Member: m, opaque: opaque(m.Name), kick: make(chan struct{}, 1), came: make(chan struct{}, 1), gone: make(chan struct{}),
 		role: m.Role, vitals: vitals{problem: "not probed yet"}}
+	if a := in.kvAddress(); a != nil {
+		in.kvAddr = net.JoinHostPort(a.Host, strconv.Itoa(a.Port))
+	}
+	return in
 }
 
 // add keeps inst sorted.

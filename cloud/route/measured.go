@@ -208,10 +208,11 @@ func (m *Measured) skipsPrefill(o *Observation, prefill, decode *InstanceView) b
 		return true
 	}
 	fresh := m.fresh(o, []*InstanceView{prefill, decode})
-	if !fresh || prefill.Cost == nil || decode.Cost == nil || decode.Load.PullMs <= 0 {
+	pull := decode.pullMs(prefill, tokens(o.Req.PromptBytes))
+	if !fresh || prefill.Cost == nil || decode.Cost == nil || pull <= 0 {
 		return false
 	}
-	return prefillMs(decode, own, o) < prefillMs(prefill, suffix(o, prefill), o)+decode.Load.PullMs
+	return prefillMs(decode, own, o) < prefillMs(prefill, suffix(o, prefill), o)+pull
 }
 
 // prefillMs predicts the time until n more prompt tokens are computed, after

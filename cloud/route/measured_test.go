@@ -32,6 +32,12 @@ func TestMeasured(t *testing.T) {
 	}
 	d := reports("d", Decode, 0, 0, 0)
 	fast := linear{fixed: 10, decode: 1, prefill: .1, context: .001}
+	pulls := func(ms map[string]float64) func(*InstanceView) {
+		return func(in *InstanceView) { in.Cost, in.CopyMs = fast, ms }
+	}
+	at := func(addr string) func(*InstanceView) {
+		return func(in *InstanceView) { in.Cost, in.KVAddr = fast, addr }
+	}
 	tests := []struct {
 		name   string
 		req    RequestView
@@ -53,10 +59,14 @@ func TestMeasured(t *testing.T) {
 			Send{Prefill: "p2", Decode: "d"}, ReasonStale},
 		{"short suffix", RequestView{}, []InstanceView{with(d, hit(3900)), reports("p", Prefill, 0, 0, 0)}, Send{Decode: "d"}, ReasonShortSuffix},
 		{"moved with its KV", RequestView{Moved: true}, []InstanceView{d, reports("p", Prefill, 0, 0, 0)}, Send{Decode: "d"}, ReasonWhole},
-		{"a hand-off dearer than the prefill", RequestView{}, []InstanceView{with(d, func(in *InstanceView) { in.Cost, in.Load.PullMs = fast, 500 }),
+		{"a hand-off dearer than the prefill", RequestView{}, []InstanceView{with(d, pulls(map[string]float64{"": .5})),
 			with(reports("p", Prefill, 0, 0, 0), costs(fast, 0))}, Send{Decode: "d"}, ReasonShortSuffix},
-		{"a hand-off cheaper than the queue", RequestView{}, []InstanceView{with(reports("d", Decode, 0, 0, 9000), func(in *InstanceView) { in.Cost, in.Load.PullMs = fast, 5 }),
+		{"a hand-off cheaper than the queue", RequestView{}, []InstanceView{with(reports("d", Decode, 0, 0, 9000), pulls(map[string]float64{"": .005})),
 			with(reports("p", Prefill, 0, 0, 0), costs(fast, 0))}, Send{Prefill: "p", Decode: "d"}, ReasonSplit},
+		{"a hand-off dearer from this peer", RequestView{}, []InstanceView{with(reports("d", Decode, 0, 0, 0), pulls(map[string]float64{"": .005, "far": .5})),
+			with(reports("p", Prefill, 0, 0, 0), at("far"))}, Send{Decode: "d"}, ReasonShortSuffix},
+		{"a hand-off cheaper from this peer", RequestView{}, []InstanceView{with(reports("d", Decode, 0, 0, 9000), pulls(map[string]float64{"": 50, "near": .005})),
+			with(reports("p", Prefill, 0, 0, 0), at("near"))}, Send{Prefill: "p", Decode: "d"}, ReasonSplit},
 		{"decode: without costs the smaller batch", RequestView{}, []InstanceView{reports("d1", Decode, 4, 0, 0), reports("d2", Decode, 3, 0, 0)},
 			Send{Decode: "d2"}, ReasonPredictedTPOT},
 		{"decode: packed below the limit", RequestView{}, []InstanceView{with(reports("d1", Decode, 10, 0, 0), costs(fast, 4000)), with(reports("d2", Decode, 1, 0, 0), costs(fast, 100))},

@@ -108,6 +108,21 @@ type InstanceView struct {
 	// HitBytes is how much of this request's prompt its prefix cache holds.
 	HitBytes int
 	Cost     Cost // nil is unknown
+	// KVAddr is where the instance gives KV to others; CopyMs how many milliseconds
+	// the KV of a token has taken it from each of them by their KVAddr, and from all
+	// (""). Empty is unknown.
+	KVAddr string
+	CopyMs map[string]float64
+}
+
+// pullMs predicts the time to pull the KV of n tokens from another instance; 0
+// where nothing was pulled yet.
+func (in *InstanceView) pullMs(from *InstanceView, n int) float64 {
+	ms, known := in.CopyMs[from.KVAddr]
+	if !known {
+		ms = in.CopyMs[""]
+	}
+	return ms * float64(n)
 }
 
 // Load is what an instance last said of its work.
@@ -119,7 +134,6 @@ type Load struct {
 	DecodeContext int           // tokens that decoding requests hold
 	KVTokens      int           // room for so many; 0 is unknown
 	KVFree        int           // of them, not held by a request
-	PullMs        float64       // mean time of a hand-off pulled; 0 is unknown
 }
 
 // Cost predicts an instance's steps.
