@@ -148,6 +148,6 @@ func (s *Store) Arms(ctx context.Context) ([]Arm, error) {
 // and with their labels those from before all; a bounded number at a time.
 func (s *Store) SweepAnswers(ctx context.Context, open, all time.Time) error {
 	_, err := s.db.Exec(ctx, `delete from weir.answers where ctid = any (array(
-		select ctid from weir.answers where answered_at < $1 and (score is null or answered_at < $2) limit 10000))`, open, all)
+		select ctid from weir.answers where answered_at < $1 and (score is null or answered_at < $2) limit 50000))`, open, all)
 	return wrap("sweep answers", err)
 }
