@@ -50,14 +50,19 @@ func (e *Entry) Open(last int) *Case {
 }
 
 // Instead lets another of the equals answer in the end, because the one before
-// does not. It reports false where the budget does not hold that.
+// does not. It reports false, and changes nothing, where the budget does not hold
+// that.
 func (c *Case) Instead(tier int, ask Ask) bool {
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
-	before := &c.ran[c.last]
-	c.e.reserved -= before.reserved
-	before.reserved, c.last, c.next = 0, tier, tier
-	return c.reserve(&ask)
+	was, held := c.last, c.ran[c.last].reserved
+	c.ran[was].reserved, c.last, c.next = 0, tier, tier
+	if c.e.reserved -= held; c.reserve(&ask) {
+		return true
+	}
+	c.ran[was].reserved, c.last, c.next = held, was, was
+	c.e.reserved += held
+	return false
 }
 
 // Next is the tier that an escalation asks. One that has answered already is

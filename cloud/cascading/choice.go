@@ -166,6 +166,7 @@ func (e *Entry) candidates(a *Asking) (c []Candidate, explores bool) {
 	defer e.mu.Unlock()
 	left, budgeted := e.left(a.Now)
 	explores = e.o.Policy.Shadow == nil
+	typical := e.typical(a.Offers)
 	for i, name := range e.Equals() {
 		arm, took := arms[Cell{a.Class, name}], e.duration(e.drafts+i)
 		nano, out := a.Offers[i].Nano, a.Offers[i].Out
@@ -177,14 +178,26 @@ func (e *Entry) candidates(a *Asking) (c []Candidate, explores bool) {
 			out = OutDeadline
 		}
 		explores = explores && (out == "" || out == OutAbsent) && (a.Remaining == 0 || out != "" || took > 0 && a.Remaining >= 2*took)
-		c = append(c, Candidate{Pool: name, Mean: arm.Mean(), Price: e.price(e.drafts+i, nano), Right: arm.Right, Wrong: arm.Wrong, Out: out})
+		c = append(c, Candidate{Pool: name, Mean: arm.Mean(), Price: e.price(e.drafts+i, nano, typical), Right: arm.Right, Wrong: arm.Wrong, Out: out})
 	}
 	return c, explores
 }
 
-// price is what an answer costs in units of quality, 0 where nothing says what a
-// right one is worth.
-func (e *Entry) price(tier int, bound int64) float64 {
+// typical is the share of its bound that an answer costs, as far as that is known
+// of one of the equals: else one that has never answered would look too dear to try.
+func (e *Entry) typical(offers []Offer) float64 {
+	share := 1.0
+	for i, o := range offers {
+		if m := e.mean[e.drafts+i]; m > 0 && o.Nano > 0 {
+			share = min(share, m/float64(o.Nano))
+		}
+	}
+	return share
+}
+
+// price is what an answer is expected to cost in units of quality, 0 where nothing
+// says what a right one is worth.
+func (e *Entry) price(tier int, bound int64, typical float64) float64 {
 	right := int64(0)
 	if v := e.o.Policy.Value; v != nil {
 		right = v.RightNano
@@ -194,7 +207,11 @@ func (e *Entry) price(tier int, bound int64) float64 {
 	if right == 0 {
 		return 0
 	}
-	return float64(e.cost(tier, bound)) / float64(right)
+	cost := float64(bound) * typical
+	if e.mean[tier] > 0 {
+		cost = float64(e.cost(tier, bound))
+	}
+	return cost / float64(right)
 }
 
 // duration is how long a whole answer of a tier is expected to take, 0 where none

@@ -67,13 +67,17 @@ func TestChoiceUnderLimits(t *testing.T) {
 		outA   Out
 		outB   Out
 	}{
-		"steady":                 {policy.Settings{}, func(_ *Entry, a *Asking) { a.Steady = true }, HowBest, 2, "", ""},
-		"the entry forbids it":   {policy.Settings{Shadow: &shadow}, func(*Entry, *Asking) {}, HowBest, 2, "", ""},
-		"the better is absent":   {policy.Settings{}, func(_ *Entry, a *Asking) { a.Offers[1].Out = OutAbsent }, HowOnly, 1, "", OutAbsent},
-		"the cap excludes it":    {policy.Settings{}, func(_ *Entry, a *Asking) { a.Offers[1].Out = OutCostCap }, HowOnly, 1, "", OutCostCap},
-		"all are absent":         {policy.Settings{}, func(_ *Entry, a *Asking) { a.Offers[0].Out, a.Offers[1].Out = OutAbsent, OutAbsent }, HowNone, 1, OutAbsent, OutAbsent},
-		"the cap leaves nobody":  {policy.Settings{}, func(_ *Entry, a *Asking) { a.Offers[0], a.Offers[1] = Offer{9, OutCostCap}, Offer{5, OutCostCap} }, HowNone, 2, OutCostCap, OutCostCap},
-		"a price outweighs it":   {value, func(_ *Entry, a *Asking) { a.Offers[1].Nano = 900; a.Steady = true }, HowBest, 1, "", ""},
+		"steady":                {policy.Settings{}, func(_ *Entry, a *Asking) { a.Steady = true }, HowBest, 2, "", ""},
+		"the entry forbids it":  {policy.Settings{Shadow: &shadow}, func(*Entry, *Asking) {}, HowBest, 2, "", ""},
+		"the better is absent":  {policy.Settings{}, func(_ *Entry, a *Asking) { a.Offers[1].Out = OutAbsent }, HowOnly, 1, "", OutAbsent},
+		"the cap excludes it":   {policy.Settings{}, func(_ *Entry, a *Asking) { a.Offers[1].Out = OutCostCap }, HowOnly, 1, "", OutCostCap},
+		"all are absent":        {policy.Settings{}, func(_ *Entry, a *Asking) { a.Offers[0].Out, a.Offers[1].Out = OutAbsent, OutAbsent }, HowNone, 1, OutAbsent, OutAbsent},
+		"the cap leaves nobody": {policy.Settings{}, func(_ *Entry, a *Asking) { a.Offers[0], a.Offers[1] = Offer{9, OutCostCap}, Offer{5, OutCostCap} }, HowNone, 2, OutCostCap, OutCostCap},
+		"a price outweighs it":  {value, func(_ *Entry, a *Asking) { a.Offers[1].Nano = 900; a.Steady = true }, HowBest, 1, "", ""},
+		"what is not known of one costs as the other": {value, func(e *Entry, a *Asking) {
+			a.Offers[0].Nano, a.Offers[1].Nano, a.Steady = 1000, 1100, true
+			e.Paid("a", 10, 0)
+		}, HowBest, 2, "", ""},
 		"an unknown time":        {policy.Settings{}, func(_ *Entry, a *Asking) { a.Remaining = time.Hour }, HowBest, 2, "", ""},
 		"a tight deadline":       {policy.Settings{}, func(e *Entry, a *Asking) { takes(e, 1, 1); a.Remaining = 1900 * time.Millisecond }, HowBest, 2, "", ""},
 		"a deadline beyond it":   {policy.Settings{}, func(e *Entry, a *Asking) { takes(e, 1, 9); a.Remaining = 8 * time.Second }, HowOnly, 1, "", OutDeadline},
@@ -162,7 +166,7 @@ func TestInstead(t *testing.T) {
 	}
 	c = e.Open(1)
 	finish(c.Draft(0, Form{}), read(t, chat("a", -9)), ask)
-	if c.Instead(2, ask) || e.reserved != 0 {
+	if c.Instead(2, ask) || c.Next() != 1 || e.reserved != 300 {
 		t.Errorf("a pool beyond the budget, %d reserved", e.reserved)
 	}
 	c.Settle(ask.Now)
