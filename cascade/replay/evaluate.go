@@ -94,8 +94,9 @@ func Evaluate(d *Data, o Options) (*Result, error) {
 		chosen = append(chosen, p)
 	}
 	all := map[string][]float64{} // priorities over all records, by policy
-	for _, name := range d.Sets() {
-		s := newSetData(d, name, o.Seed)
+	names, each := sets(d, o.Seed)
+	for i, s := range each {
+		name := names[i]
 		if len(s.test) == 0 {
 			res.Skipped = append(res.Skipped, fmt.Sprintf("%s: no test rows", name))
 			continue

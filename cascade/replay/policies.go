@@ -91,27 +91,46 @@ type setData struct {
 	// test holds all.
 	train, test []int
 	seed        uint64
+	votes       int     // the most of any row of all sets, 0 where there are none
 	gain        *scores // of scoreGain, once computed
 }
 
-func newSetData(d *Data, name string, seed uint64) *setData {
-	s := &setData{d: d, seed: seed}
-	split := d.HasSplit()
+// sets gathers the rows of every set in one pass, in the order of Data.Sets.
+func sets(d *Data, seed uint64) (names []string, all []*setData) {
+	names = d.Sets()
+	votes := 0.0
 	for i := range d.Records {
-		r := &d.Records[i]
-		if r.Set != name && name != d.Pool {
-			continue
-		}
-		k := len(s.rows)
-		s.rows = append(s.rows, i)
-		switch {
-		case !split || r.Split == SplitTest:
-			s.test = append(s.test, k)
-		case r.Split == SplitTrain:
-			s.train = append(s.train, k)
+		if v := d.Records[i].Votes; v > votes { // NaN is none
+			votes = v
 		}
 	}
-	return s
+	at := make(map[string]*setData, len(names))
+	for _, name := range names {
+		s := &setData{d: d, seed: seed, votes: int(votes)}
+		at[name] = s
+		all = append(all, s)
+	}
+	split, pool := d.HasSplit(), at[d.Pool]
+	for i := range d.Records {
+		own := at[d.Records[i].Set]
+		own.add(i, split)
+		if pool != nil && pool != own {
+			pool.add(i, split)
+		}
+	}
+	return names, all
+}
+
+// add takes the next row.
+func (s *setData) add(i int, split bool) {
+	k := len(s.rows)
+	s.rows = append(s.rows, i)
+	switch at := s.d.Records[i].Split; {
+	case !split || at == SplitTest:
+		s.test = append(s.test, k)
+	case at == SplitTrain:
+		s.train = append(s.train, k)
+	}
 }
 
 func (s *setData) record(k int) *Record { return &s.d.Records[s.rows[k]] }

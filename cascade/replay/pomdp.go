@@ -12,7 +12,7 @@ import (
 // probabilities are updated by what votes have meant on the train rows, or on those
 // before where there is no split. Votes that are not usable by then change nothing.
 func scorePOMDP(s *setData) (scores, error) {
-	samples := s.samples()
+	samples := s.votes
 	if samples == 0 {
 		return scores{}, lacks("votes")
 	}
@@ -44,17 +44,6 @@ func scorePOMDP(s *setData) (scores, error) {
 		v.note = ""
 	}
 	return v.scores, nil
-}
-
-// samples is the largest number of votes, 0 where there are none.
-func (s *setData) samples() int {
-	most := 0.0
-	for i := range s.d.Records { // of all sets: a task may lack one
-		if v := s.d.Records[i].Votes; v > most {
-			most = v
-		}
-	}
-	return int(most)
 }
 
 // voter judges rows by votes.

@@ -65,7 +65,8 @@ func TestPOMDP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := scorePOMDP(newSetData(d, "f", 1)); err == nil || !strings.Contains(err.Error(), "--votes") {
+	_, all := sets(d, 1)
+	if _, err := scorePOMDP(all[0]); err == nil || !strings.Contains(err.Error(), "--votes") {
 		t.Errorf("without votes: %v", err)
 	}
 	for _, bad := range []string{"11", "-1", "2.5"} {
