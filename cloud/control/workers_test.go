@@ -219,7 +219,11 @@ func TestOldProcessStaysOut(t *testing.T) {
 				t.Fatal("the old process was not told")
 			}
 			is("young")
+			// One that was started and has not registered takes nothing from the member,
+			// which may have loaded its model anew.
 			third := p.joinWorker(t, name, dir, token)
+			young.Tell(registration("young-again"))
+			is("young-again")
 			run(t, third)
 			third.Tell(registration("third"))
 			is("third")

@@ -46,6 +46,7 @@ type Member struct {
 	o      Options
 	id     identity
 	own    string // this process, in its folder
+	epoch  string // under which it has registered; of Run
 	clouds []*url.URL
 	first  atomic.Int32 // of clouds, the one that answered last
 	holder *holder
@@ -218,6 +219,7 @@ func (m *Member) say(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	m.epoch = p.told.Epoch
 	p.registered, p.beat = true, min(max(time.Duration(reply.HeartbeatMs)*time.Millisecond, leastBeat), mostBeat)
 	return nil
 }
@@ -228,6 +230,7 @@ func (m *Member) say(ctx context.Context, p *process) error {
 // newer one register between that look and the next call, the cloud finds that its
 // predecessor was named and not it.
 func (m *Member) register(ctx context.Context, r Registration) (reply RegisterReply, err error) {
+	r.Replaces = m.epoch // itself, after its model was loaded anew
 	for {
 		reply = RegisterReply{}
 		if err := m.post(ctx, PathRegister, &r, &reply); err != nil || reply.Holder == "" {
