@@ -27,7 +27,7 @@ type entry struct {
 	asked     time.Duration // not to be asked to leave before, on the pool's clock
 	heir      *instance     // whom it was asked to leave for, where that was said
 	whole     bool          // at once: its KV could not be copied ahead
-	cause     Cause         // why it was told to leave, "" before
+	cause     Cause         // why it is told to leave, "" where it is not
 	moves     int           // of the stream, over all its legs
 	moved     time.Duration // the last of them, on the pool's clock; 0 is never
 }

@@ -30,12 +30,12 @@ type history struct {
 // historyFor is how long a stream may be between two legs.
 const historyFor = time.Minute
 
-// leavesLocked remembers a leg that ends after its instance was told to give its
-// stream away.
+// leavesLocked remembers a leg that ends while its instance is told to give its
+// stream away, or after that.
 func (p *Pool) leavesLocked(in *instance, e *entry) {
 	if e.cause != "" {
 		in.shifted = p.now()
-		p.moved[e.operation] = history{in, e.cause, e.moves, e.moved}
+		p.moved[e.operation] = history{in, e.cause, e.moves + 1, p.now()}
 	}
 }
 
@@ -150,7 +150,7 @@ func (p *Pool) sendLocked(m roles.Move) move {
 			out.leg = e
 		}
 	}
-	out.leg.asked, out.leg.heir = forever, heir
+	out.leg.asked, out.leg.heir, out.leg.cause = forever, heir, CauseBalance
 	p.opts.Log.Info("stream moves to even out the load", "operation", m.Stream, "from", m.From, "to", m.To, "gain_ms", m.Gain, "cost_ms", m.Cost)
 	return out
 }

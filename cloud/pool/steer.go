@@ -104,12 +104,11 @@ func (p *Pool) giveAway(ctx context.Context, m move) {
 	e := m.leg
 	e.moved, e.whole = p.now(), m.cause != CauseBalance
 	if !taken {
-		e.asked, e.heir = 0, nil
+		e.asked, e.heir, e.cause = 0, nil, ""
 		p.meters.moves.WithLabelValues(string(m.cause), resultStayed).Inc()
 		return
 	}
-	e.asked, e.cause = p.now()+departure, m.cause
-	e.moves++
+	e.asked = p.now() + departure
 }
 
 // rerole orders a change of role. A refusal, too, is left alone for the dwell
@@ -147,7 +146,7 @@ func (p *Pool) toMove() []move {
 				break
 			}
 			given[heir]++
-			s.asked, s.heir = forever, heir
+			s.asked, s.heir, s.cause = forever, heir, cause
 			m := move{leg: s, from: in, cause: cause}
 			if !s.whole && in.prints != "" && in.prints == heir.prints && !in.apart {
 				m.heir = heir.kvAddress()

@@ -43,6 +43,7 @@ func TestStreamsEvenOut(t *testing.T) {
 	if d1.Gave["balance"] != d2.Took || d2.Gave["balance"] != d1.Took {
 		t.Errorf("d1 %+v, d2 %+v: streams got lost on their way", d1, d2)
 	}
+	f.stood(t, "balance", d1.Gave["balance"]+d2.Gave["balance"])
 	f.chargedOnce(t, answers)
 }
 
@@ -72,6 +73,26 @@ func TestStreamsLeaveFailingInstance(t *testing.T) {
 			f.idle(t)
 			f.chargedOnce(t, answers)
 		})
+	}
+	f.stood(t, "failing", f.moves("m1").Gave["failing"]+f.moves("m2").Gave["failing"])
+}
+
+// stood tells how long streams that moved for a cause stood still, and checks that
+// the gateways have measured it.
+func (f *fleet) stood(t *testing.T, cause string, moves int) {
+	t.Helper()
+	sum := func(name string) (sum float64) {
+		for _, g := range []string{"g1", "g2"} {
+			for _, n := range f.series(f.all[g].ops, "weir_move_downtime_seconds_"+name, `cause="`+cause+`"`) {
+				sum += n
+			}
+		}
+		return sum
+	}
+	if n := sum("count"); n > float64(moves) || n == 0 {
+		t.Errorf("%v of %d moves measured", n, moves)
+	} else {
+		t.Logf("%v streams moved (%s) and stood still for %.0f ms on average", n, cause, 1000*sum("sum")/n)
 	}
 }
 
