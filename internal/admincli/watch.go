@@ -35,20 +35,33 @@ func shows(name, path string, show func(io.Writer, []byte) error) func(context.C
 		if *asJSON {
 			print = printJSON
 		}
-		for {
+		look := func() error {
 			answer, err := to.call(ctx, env, http.MethodGet, path, nil)
 			if err != nil {
 				return err
 			}
-			if err := print(env.Stdout, answer); err != nil || !*watch {
-				return err
-			}
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(*every):
-				fmt.Fprintf(env.Stdout, "\n-- %s\n", time.Now().Format(time.TimeOnly))
-			}
+			return print(env.Stdout, answer)
+		}
+		if err := look(); err != nil || !*watch {
+			return err
+		}
+		watchOn(ctx, env.Stdout, *every, look)
+		return nil
+	}
+}
+
+// watchOn looks again and again until ctx ends. A gateway that does not answer for
+// a while is what one watches for.
+func watchOn(ctx context.Context, out io.Writer, every time.Duration, look func() error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(every):
+		}
+		fmt.Fprintf(out, "\n-- %s\n", time.Now().Format(time.TimeOnly))
+		if err := look(); err != nil && ctx.Err() == nil {
+			fmt.Fprintln(out, err)
 		}
 	}
 }
