@@ -139,15 +139,16 @@ func (p *Pool) toMove() []move {
 	defer p.mu.Unlock()
 	var out []move
 	given := map[*instance]int{}
-	for in, cause := range p.leftLocked() {
+	for _, l := range p.leftLocked() {
+		in := l.in
 		for _, s := range p.byWorth(in) {
 			heir := p.heirLocked(in, given)
 			if heir == nil {
 				break
 			}
 			given[heir]++
-			s.asked, s.heir, s.cause = forever, heir, cause
-			m := move{leg: s, from: in, cause: cause}
+			s.asked, s.heir, s.cause = forever, heir, l.cause
+			m := move{leg: s, from: in, cause: l.cause}
 			if !s.whole && in.prints != "" && in.prints == heir.prints && !in.apart {
 				m.heir = heir.kvAddress()
 			}
@@ -157,20 +158,25 @@ func (p *Pool) toMove() []move {
 	return out
 }
 
+// leaver is an instance that streams have to leave.
+type leaver struct {
+	in    *instance
+	cause Cause
+}
+
 // leftLocked are the instances that streams have to leave: who drains, and who
 // is out because it degrades.
-func (p *Pool) leftLocked() map[*instance]Cause {
-	out := map[*instance]Cause{}
+func (p *Pool) leftLocked() (out []leaver) {
 	for i, v := range p.observeLocked() {
 		if in := p.inst[i]; in.known.draining {
-			out[in] = CauseDrain
+			out = append(out, leaver{in, CauseDrain})
 		} else if p.opts.Moves != nil && in.vitals.failing != "" && !v.Ready {
-			out[in] = CauseFailing
+			out = append(out, leaver{in, CauseFailing})
 		}
 	}
 	for _, in := range p.leaving {
 		if in.known.draining {
-			out[in] = CauseDrain
+			out = append(out, leaver{in, CauseDrain})
 		}
 	}
 	return out
