@@ -2,7 +2,10 @@ package local_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,17 +34,34 @@ var cloudFaults = map[string]http.HandlerFunc{
 	"429":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429) },
 	"empty": func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/event-stream") },
 	"cut": func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `data: {"id":"c","model":"hub-cloud","choices":[{"index":0,"delta":{"content":"from "}}]}`+"\n\n")
+		fmt.Fprint(w, cloudBegins)
+	},
+	"busy": func(w http.ResponseWriter, _ *http.Request) {
+		openai.Unavailable("overloaded", time.Second, "too much to do").Write(w, nil)
+	},
+	"refuses": func(w http.ResponseWriter, _ *http.Request) {
+		openai.BadRequest("messages", openai.CodeContextLength, "too long").Write(w, nil)
+	},
+	"resets": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	"page": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(w, "<html>It works!</html>")
+	},
+	"malformed": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, cloudBegins+"data: {\"choices\":[}\n\n") },
+	"truncated": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, cloudBegins+`data: {"id":"c","choi`) },
+	"error event": func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, cloudBegins+`data: {"error":{"message":"x","type":"server_error","code":"upstream_truncated"}}`+"\n\n")
+	},
+	"long line": func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, cloudBegins+"data: {\"id\":\""+strings.Repeat("x", 5<<20)+"\"}\n\n")
 	},
 }
 
-func keys[V any](m map[string]V) []string {
-	var out []string
-	for k := range m {
-		out = append(out, k)
-	}
-	return out
-}
+// cloudBegins is the first event of a cloud's stream.
+const cloudBegins = `data: {"id":"c","created":1,"model":"hub-cloud","choices":[{"index":0,"delta":{"content":"from "}}]}` + "\n\n"
+
+// keys are in order, so that a script that was drawn can be drawn again.
+func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // No fault script, mode or spelling of the label lets a local-only request out
 // of the node, and every request ends exactly once with a reason.

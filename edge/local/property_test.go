@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/edge/internal/embedtest"
 	"github.com/weirhq/weir/edge/internal/workertest"
 	"github.com/weirhq/weir/edge/local"
@@ -36,6 +38,7 @@ type script struct {
 	private   bool
 	byTenant  bool // private by the tenant's policy, not by the request
 	stream    bool
+	form      bool // JSON is asked for, which no local answer is
 	key       string
 }
 
@@ -49,7 +52,7 @@ func drawScript(r *rapid.T, n int) script {
 			CutAt:   rapid.SampledFrom([]int{0, 0, 0, 1, 3, 6}).Draw(r, "cut"),
 			NoProbs: rapid.IntRange(0, 9).Draw(r, "blind") == 0,
 		},
-		cloud:   pick("cloud", "fine", "fine", "500", "429", "empty", "cut"),
+		cloud:   pick("cloud", append(keys(cloudFaults), "fine", "fine", "fine", "fine", "fine")...),
 		handoff: pick("handoff", "finish", "continue", "append"),
 		tokens:  rapid.SampledFrom([]int{-1, 0, 1, 4, 100}).Draw(r, "window"),
 		mode:    pick("mode", "auto", "auto", "auto", "edge-only", "prefer-edge", "prefer-cloud", "cloud-only"),
@@ -67,8 +70,9 @@ func drawScript(r *rapid.T, n int) script {
 		s.byTenant, s.about = rapid.Bool().Draw(r, "by tenant"), s.about+private
 	}
 	if rapid.IntRange(0, 9).Draw(r, "refuses") == 0 {
-		s.worker.Status = 503
+		s.worker.Status = rapid.SampledFrom([]int{400, 500, 503}).Draw(r, "status")
 	}
+	s.form = rapid.IntRange(0, 4).Draw(r, "form") == 0
 	return s
 }
 
@@ -174,6 +178,7 @@ func TestStreamingInvariant(t *testing.T) {
 		before := n.spent(attempts)
 		a := n.ask(&s)
 		s.account(r, n, &a, before, n.spent(attempts))
+		oneHead(r, &a)
 		if a.done != (s.stream && a.status == http.StatusOK && a.errCode == "") || !a.hasWeir {
 			r.Fatalf("status %d done %v error %q", a.status, a.done, a.errCode)
 		}
@@ -192,6 +197,9 @@ func TestStreamingInvariant(t *testing.T) {
 		if a.text == "" && s.worker.Text != "" {
 			r.Fatalf("an empty answer, %+v", a.weir)
 		}
+		if s.form && a.weir.Tier == cascade.TierEdge && a.weir.Reason != cascade.ReasonValidatorFailed {
+			r.Fatalf("a broken form, %+v", a.weir)
+		}
 		s.retry(r, n, attempts, a)
 	})
 	seen, _ := embedder.Seen()
@@ -205,6 +213,27 @@ func TestStreamingInvariant(t *testing.T) {
 	}
 }
 
+// oneHead checks that all events of a stream are of one answer.
+func oneHead(r *rapid.T, a *answer) {
+	type head struct {
+		ID      string
+		Created int64
+	}
+	heads := map[head]bool{}
+	for _, e := range a.events {
+		var h head
+		if err := json.Unmarshal([]byte(e), &h); err != nil {
+			r.Fatal(err)
+		}
+		if h != (head{}) { // an error has none
+			heads[h] = true
+		}
+	}
+	if len(heads) > 1 {
+		r.Fatalf("events of more than one answer: %v", heads)
+	}
+}
+
 // account checks that each local attempt has one row, and who was asked.
 func (s *script) account(r *rapid.T, n *node, a *answer, before, after spent) {
 	edge, cloud := after.edge-before.edge, after.cloud-before.cloud
@@ -212,11 +241,19 @@ func (s *script) account(r *rapid.T, n *node, a *answer, before, after spent) {
 		r.Fatal("a local-only request was sent to the cloud")
 	}
 	worker, asked := n.arrivals(a.header.Get(contract.HeaderRequestID))
-	if asked > 1 {
+	most := 1
+	if s.cloud == "resets" { // before its first event: asked again, once
+		most = 2
+	}
+	if asked > most {
 		r.Fatalf("the cloud was asked %d times", asked)
 	}
-	if made := after.rows - before.rows; made != edge {
-		r.Fatalf("%d rows for %d local attempts", made, edge)
+	ran := edge
+	if s.worker.Status == http.StatusBadRequest { // nothing ran
+		ran = 0
+	}
+	if made := after.rows - before.rows; made != ran {
+		r.Fatalf("%d rows for %d local attempts", made, ran)
 	}
 	if worker > edge || worker < edge && s.foresees != "hedge" { // a hedge may call one off before it arrives
 		r.Fatalf("the worker saw %d of %d attempts", worker, edge)
@@ -247,7 +284,11 @@ func (n *node) ask(s *script) answer {
 	if s.foresees == "hedge" {
 		headers = append(headers, "X-Weir-Deadline-Ms", "20000")
 	}
-	return n.send("/v1/chat/completions", fmt.Sprintf(`{"model":"auto","messages":[{"role":"user","content":"tell me of the %s"}],"stream":%v}`, s.about, s.stream), headers...)
+	form := ""
+	if s.form {
+		form = `,"response_format":{"type":"json_object"}`
+	}
+	return n.send("/v1/chat/completions", fmt.Sprintf(`{"model":"auto","messages":[{"role":"user","content":"tell me of the %s"}],"stream":%v%s}`, s.about, s.stream, form), headers...)
 }
 
 func (n *node) ready() bool {

@@ -145,6 +145,9 @@ type streamSeen struct {
 // with the weir object.
 func (s *Server) forward(c *call, out *output, event []byte, seen *streamSeen, reason cascade.Reason) ([]byte, error) {
 	e := upstream.Read(event)
+	if e.Bad {
+		return nil, errors.New("an event of the cloud's stream cannot be read")
+	}
 	if !seen.content && e.Visible() {
 		seen.content = true
 		c.first = s.opt.Now().Sub(c.arrived)
