@@ -205,13 +205,13 @@ func TestScoresWithoutTheDatabase(t *testing.T) {
 	eventually(t, "the key is known", func() bool {
 		return send(t, http.DefaultClient, http.MethodGet, s.Server.URL+"/v1/models", key, nil).status == http.StatusOK
 	})
-	op, pool := s.ask(t, key, "auto")
+	op, _ := s.ask(t, key, "auto")
 	if a := s.score(t, key, op, 1); a.status != http.StatusOK {
 		t.Fatalf("%s", a)
 	}
 	known := s.refresh(t)
 	pg.Stop()
-	op, pool = s.ask(t, key, "auto")
+	op, pool := s.ask(t, key, "auto")
 	if a := s.score(t, key, op, 1); a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
 		t.Errorf("%s", a)
 	}
