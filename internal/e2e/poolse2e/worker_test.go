@@ -91,7 +91,7 @@ func (f *fleet) scheme() string {
 func TestWorkerKilledWithRealModel(t *testing.T) {
 	library(t)
 	f := emptyFleet(t, loopback{})
-	f.workers(t, "hub-cloud", "m1", "m2")
+	f.pool(t, exactly(model, "hub-cloud", "moe"), "m1", "m2") // what one has shown the other computes in another batch
 	f.gateways(t, true)
 	const tokens = 1500 // more than is made before the kill
 	want := f.ask(t.Context(), "g1", 1, tokens, false)
