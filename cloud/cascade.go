@@ -81,7 +81,7 @@ func (m Model) validate() error {
 	switch {
 	case m.Context < 0:
 		return errors.New("context must not be negative: leave it out where it is not known")
-	case len(m.places()) == 0 && (m.Policy != nil || m.Calibration != "" || m.Calibrations != nil || m.Quality != nil):
+	case len(m.places()) == 0 && (len(m.Policy) > 0 || m.Calibration != "" || len(m.Calibrations) > 0 || len(m.Quality) > 0):
 		return errors.New("policy, calibrations and quality belong to a cascade: name its pools")
 	case len(m.places()) == 0:
 		return nil
@@ -89,7 +89,7 @@ func (m Model) validate() error {
 		return errors.New("pool, any and cascade all say who answers: keep one")
 	case len(m.Any) == 1:
 		return errors.New("any needs two or more pools to choose among: name one as pool")
-	case len(m.judged()) == 0 && (m.Calibration != "" || m.Calibrations != nil || m.Quality != nil):
+	case len(m.judged()) == 0 && (m.Calibration != "" || len(m.Calibrations) > 0 || len(m.Quality) > 0):
 		return errors.New("calibrations and quality are of pools whose answers are judged: there is none")
 	case m.Calibration != "" && m.Calibrations[m.pools()[0]] != "":
 		return fmt.Errorf("calibration and calibrations.%s are the same: keep one", m.pools()[0])
