@@ -18,12 +18,15 @@ import (
 // listed is every path of the gateway and whether it may reach a model. A new
 // path that is not listed here fails TestRouteTable.
 var listed = map[string]bool{
-	"POST /v1/chat/completions":    true,
-	"POST /v1/completions":         true,
-	"GET /v1/models":               false,
-	"GET /v1/models/:id":           false,
-	"GET /v1/usage":                false,
-	"GET /v1/weir/requests/:id":    false,
+	"POST /v1/chat/completions": true,
+	"POST /v1/completions":      true,
+	"GET /v1/models":            false,
+	"GET /v1/models/:id":        false,
+	"GET /v1/usage":             false,
+	"GET /v1/weir/requests/:id": false,
+
+	"PUT /v1/weir/requests/:id/feedback": false,
+
 	"GET /admin/v1/only-in-a-test": false,
 }
 
