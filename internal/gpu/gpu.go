@@ -19,6 +19,11 @@ type Device struct {
 	Utilisation float64 // 0..1, over the driver's last sample period
 	PowerWatts  float64
 	Celsius     float64
+	// Uncorrected counts memory errors that ECC could not mend, since the driver
+	// was loaded.
+	Uncorrected int64
+	// Slowed is 1 while the hardware slows its clocks because it is too hot, else 0.
+	Slowed int
 }
 
 // Collector exports the devices' readings for Prometheus.
@@ -36,11 +41,13 @@ var (
 	descUtil = prometheus.NewDesc("weir_gpu_utilisation_ratio", "Share of time in which a kernel ran.", labels, nil)
 	descWatt = prometheus.NewDesc("weir_gpu_power_watts", "Power draw.", labels, nil)
 	descTemp = prometheus.NewDesc("weir_gpu_temperature_celsius", "Core temperature.", labels, nil)
+	descECC  = prometheus.NewDesc("weir_gpu_uncorrected_errors", "Memory errors that ECC could not mend, since the driver was loaded.", labels, nil)
+	descSlow = prometheus.NewDesc("weir_gpu_thermal_slowdown", "1 while the hardware slows its clocks because it is too hot.", labels, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descUsed, descAll, descUtil, descWatt, descTemp} {
+	for _, d := range []*prometheus.Desc{descUsed, descAll, descUtil, descWatt, descTemp, descECC, descSlow} {
 		ch <- d
 	}
 }
@@ -50,7 +57,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, d := range c.read() {
 		for desc, v := range map[*prometheus.Desc]float64{
 			descUsed: float64(d.MemoryUsed), descAll: float64(d.MemoryTotal), descUtil: d.Utilisation,
-			descWatt: d.PowerWatts, descTemp: d.Celsius,
+			descWatt: d.PowerWatts, descTemp: d.Celsius, descECC: float64(d.Uncorrected), descSlow: float64(d.Slowed),
 		} {
 			if v >= 0 {
 				ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, strconv.Itoa(d.Index), d.UUID, d.Name)

@@ -31,7 +31,7 @@ func Devices() []Device {
 }
 
 func reading(i int, dev nvml.Device) Device {
-	d := Device{Index: i, MemoryTotal: -1, MemoryUsed: -1, Utilisation: -1, PowerWatts: -1, Celsius: -1}
+	d := Device{Index: i, MemoryTotal: -1, MemoryUsed: -1, Utilisation: -1, PowerWatts: -1, Celsius: -1, Uncorrected: -1, Slowed: -1}
 	d.UUID, _ = dev.GetUUID() // "" on devices that hide it
 	d.Name, _ = dev.GetName()
 	if m, ret := dev.GetMemoryInfo(); ret == nvml.SUCCESS {
@@ -45,6 +45,15 @@ func reading(i int, dev nvml.Device) Device {
 	}
 	if c, ret := dev.GetTemperature(nvml.TEMPERATURE_GPU); ret == nvml.SUCCESS {
 		d.Celsius = float64(c)
+	}
+	if n, ret := dev.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC); ret == nvml.SUCCESS {
+		d.Uncorrected = int64(n)
+	}
+	if why, ret := dev.GetCurrentClocksThrottleReasons(); ret == nvml.SUCCESS {
+		d.Slowed = 0
+		if why&nvml.ClocksThrottleReasonHwThermalSlowdown != 0 {
+			d.Slowed = 1
+		}
 	}
 	return d
 }

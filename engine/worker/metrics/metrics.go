@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/weirhq/weir/internal/gpu"
 )
 
 // BlockSize is the block in which KV use is told, in tokens. The runner has no
@@ -85,7 +87,7 @@ func (m maker) histogram(name, help string, buckets []float64) prometheus.Histog
 // New returns the metrics of model, whose KV cache holds kvTokens.
 func New(model string, kvTokens int) *Set {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), gpu.NewCollector())
 	labels := prometheus.Labels{"model_name": model, "engine": "0"}
 	m := maker{prometheus.WrapRegistererWith(labels, reg)}
 	s := &Set{reg: reg, model: m.reg}
