@@ -162,6 +162,7 @@ func (s *Server) shadow(c *call) learning.Ask {
 			return a, errBudget
 		}
 		began := s.opt.Now()
+		h.Set(contract.HeaderAttempt, contract.NewID()) // sent twice, it is billed once
 		defer func() { rules.Charge(bound, a.CostNano, s.opt.Now()) }()
 		a, err = s.askWhole(ctx, req, bound)
 		a.Took = s.opt.Now().Sub(began)

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/learn"
 	"github.com/weirhq/weir/edge/internal/cloudtest"
@@ -118,6 +120,9 @@ func TestShadowCall(t *testing.T) {
 		if body.Model != "hub-cloud" || body.Stream || body.Options != nil || body.MaxTokens != 50 || body.Weir.Draft.Reason != cascade.ReasonConfident ||
 			seen[i].Header.Get(contract.HeaderOperation) != a.header.Get("X-Request-Id") || seen[i].Header.Get(contract.HeaderKeyID) != n.cloud.Key.ID {
 			t.Errorf("call %s %v", seen[i].Body, seen[i].Header)
+		}
+		if id, err := uuid.Parse(seen[i].Header.Get(contract.HeaderAttempt)); err != nil || id.Version() != 7 {
+			t.Errorf("attempt %v, %v", id, err)
 		}
 		if pair := p.shadowed[i]; pair.Answer != a.text || pair.Propensity != .25 || len(pair.Features) != 1 || pair.Model != workertest.Fingerprint ||
 			p.answers[i].Text != "from the cloud" || p.answers[i].CostNano != 1000 || p.failed[i] != nil || *p.shares[i] != share {
