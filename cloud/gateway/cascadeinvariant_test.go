@@ -33,7 +33,7 @@ type stage struct {
 	trips  atomic.Int64 // requests sent to model servers
 	round  int
 	script *cascadeScript
-	leave  context.CancelFunc // the client's
+	leave  atomic.Pointer[context.CancelFunc] // the client's
 }
 
 // house is an address of a pool's instance.
@@ -143,8 +143,9 @@ func (g *stage) staff(h *house, once *sync.Once) {
 		if (h.first || t.both) && t.fault.Fault != "" && t.fault.Fault != refused {
 			o.Faults = []fake.Script{t.fault}
 		}
+		s := g.script
 		o.Hook = func(ctx context.Context, at fake.Stage, c fake.Call, _ http.ResponseWriter) bool {
-			return g.happens(ctx, at, c, once)
+			return g.happens(ctx, s, at, c, once)
 		}
 	}
 	e := fake.New(o)
@@ -163,8 +164,7 @@ func drain(e *fake.Engine) {
 }
 
 // happens plays what the script has for the time of the first request.
-func (g *stage) happens(ctx context.Context, at fake.Stage, c fake.Call, once *sync.Once) bool {
-	s := g.script
+func (g *stage) happens(ctx context.Context, s *cascadeScript, at fake.Stage, c fake.Call, once *sync.Once) bool {
 	if at == fake.Arrived {
 		once.Do(func() {
 			if s.lost >= 0 {
@@ -178,7 +178,7 @@ func (g *stage) happens(ctx context.Context, at fake.Stage, c fake.Call, once *s
 		})
 	}
 	if at == fake.Token && c.Token == s.leavesAt {
-		g.leave()
+		(*g.leave.Load())()
 		<-ctx.Done()
 		return true
 	}
@@ -207,7 +207,7 @@ func (g *stage) loseTier(name string) {
 func (g *stage) ask() (got reply, ok bool) {
 	ctx, leave := context.WithCancel(g.t.Context())
 	defer leave()
-	g.leave = leave
+	g.leave.Store(&leave)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, g.server.URL+"/v1/chat/completions", strings.NewReader(g.script.body()))
 	if err != nil {
 		g.t.Fatal(err)
