@@ -47,6 +47,7 @@ type Record struct {
 	Model    string    `json:"model"`                // fingerprint of the edge model
 	Tier     string    `json:"tier"`                 // that answered
 	Reason   string    `json:"reason"`               //
+	Outcome  string    `json:"outcome,omitempty"`    // tenants.Outcome; "" in older logs
 	Conf     *float64  `json:"confidence,omitempty"` // nil when the signal was unusable
 	Gain     float64   `json:"gain,omitempty"`
 	Theta    float64   `json:"theta,omitempty"`

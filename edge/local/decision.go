@@ -70,7 +70,7 @@ func (c *call) record(s *Server, spent int64) journal.Record {
 	r := journal.Record{
 		UnixNS: c.arrived.UnixNano(), Kind: journal.KindDecision, Request: c.op, Cell: cell(c.class),
 		Key: c.KeyID, Private: c.opt.Privacy.Local(), Policy: c.policy.Name,
-		Tier: string(c.result.Tier), Reason: string(c.result.Reason),
+		Tier: string(c.result.Tier), Reason: string(c.result.Reason), Outcome: string(c.outcome),
 		CostNano: spent, EdgeMS: millis(c.edgeTime), CloudMS: millis(c.cloudTime),
 	}
 	if health, ready := s.opt.Worker.Health(); ready {

@@ -162,7 +162,7 @@ func (s *Server) final(c *call) *contract.Result {
 // explainedRecord is what a logged decision tells.
 func explainedRecord(r *journal.Record) *explained {
 	e := &explained{
-		ID: r.Request, Arrived: time.Unix(0, r.UnixNS).UTC(), Class: r.Cell, Judged: r.Judged, EdgeMs: r.EdgeMS, CloudMs: r.CloudMS,
+		ID: r.Request, Arrived: time.Unix(0, r.UnixNS).UTC(), Class: r.Cell, Judged: r.Judged, Outcome: r.Outcome, EdgeMs: r.EdgeMS, CloudMs: r.CloudMS,
 		Weir: &contract.Result{Tier: cascade.Tier(r.Tier), Reason: cascade.Reason(r.Reason), Confidence: r.Conf, Policy: r.Policy, CostUSD: contract.USD(r.CostNano)},
 		key:  r.Key,
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/weirhq/weir/cascade/journal"
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/tenants"
 )
 
 // Scores go through a node at a pace, for the sake of its log.
@@ -48,16 +49,16 @@ func (s *Server) feedback(r *http.Request) (f contract.Feedback, err error) {
 	if err != nil {
 		return f, err
 	}
+	if !e.whole() {
+		return f, &openai.Error{Status: http.StatusConflict, Type: openai.TypeInvalidRequest, Code: "no_answer", Param: "id", NoRetry: true,
+			Message: "the request got no whole answer that could be scored"}
+	}
 	l := journal.Record{UnixNS: now.UnixNano(), Kind: journal.KindLabel, Request: id, Cell: cell(e.Class), Key: e.key,
 		Private: e.Privacy.Local(), Tier: string(e.Weir.Tier), LabelKind: journal.LabelFeedback}
-	switch e.Weir.Tier {
-	case cascade.TierEdge:
+	if e.Weir.Tier == cascade.TierEdge {
 		l.Edge = &f.Score
-	case cascade.TierCloud:
+	} else {
 		l.Cloud = &f.Score
-	default:
-		return f, &openai.Error{Status: http.StatusConflict, Type: openai.TypeInvalidRequest, Code: "no_answer", Param: "id", NoRetry: true,
-			Message: "the request got no answer that could be scored"}
 	}
 	if s.opt.Decisions != nil && !s.opt.Decisions.Log(l) {
 		s.metrics.dropped.Inc()
@@ -67,4 +68,10 @@ func (s *Server) feedback(r *http.Request) (f contract.Feedback, err error) {
 		s.outbox.put(id, f.Score, now)
 	}
 	return f, nil
+}
+
+// whole reports whether a tier has answered to the end: the cloud counts scores of
+// such answers only. The log of an older release does not say how requests ended.
+func (e *explained) whole() bool {
+	return e.Weir.Tier != "" && (e.Outcome == string(tenants.OutcomeOK) || e.Outcome == "")
 }

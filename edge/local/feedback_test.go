@@ -137,6 +137,14 @@ func TestFeedbackRefusals(t *testing.T) {
 	}
 	copy(old[:6], []byte{1, 0x90, 0, 0, 0, 0})
 	failed := n.send("/v1/chat/completions", `{"model":"auto",`+hello+`}`, "X-Weir-Mode", "cloud-only", "X-Weir-Privacy", "local-only").header.Get("X-Request-Id")
+	n.cloud.Answer(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, cloudBegins)
+	})
+	broken := n.send("/v1/chat/completions", `{"model":"hub-cloud","stream":true,`+hello+`}`).header.Get("X-Request-Id")
+	stopped := contract.NewID() // of a request that only the log remembers
+	log.Log(journal.Record{Kind: journal.KindDecision, Request: stopped, Key: n.cloud.Key.ID, Tier: "cloud", Outcome: "client_cancelled"})
+	before++
 	for name, tt := range map[string]struct {
 		id, key, body string
 		want          int
@@ -150,17 +158,19 @@ func TestFeedbackRefusals(t *testing.T) {
 		"no id":          {"x", key, `{"score":1}`, 404},
 		"long ago":       {old.String(), key, `{"score":1}`, 410},
 		"without answer": {failed, key, `{"score":1}`, 409},
+		"broken off":     {broken, key, `{"score":1}`, 409},
+		"stopped":        {stopped, key, `{"score":0}`, 409},
 	} {
 		status := 0
 		eventually(t, name, func() bool {
 			status = n.putOnce(tt.id, tt.key, tt.body)
-			return status == tt.want || name != "without answer"
+			return status != http.StatusNotFound || tt.want == http.StatusNotFound
 		})
 		if status != tt.want {
 			t.Errorf("%s: %d, want %d", name, status, tt.want)
 		}
 	}
-	if len(log.got) != before+1 || log.last().Kind != journal.KindDecision { // of the refused request
+	if len(log.got) != before+2 || log.last().Kind != journal.KindDecision { // of the requests that failed
 		t.Errorf("%+v", log.got[before:])
 	}
 }
