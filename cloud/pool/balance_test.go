@@ -368,7 +368,7 @@ func (s *balanceSim) report() {
 		n := len(x.running)
 		m := &state.Message{Full: true, Seq: s.seq, Epoch: "e", Role: "decode", Health: healthOK, MaxSeqs: balSlots, Context: 8192, KVBytesPerToken: 128 << 10,
 			Cost:      &cost.Model{Pieces: []cost.Piece{{Fixed: 10, PerDecode: 1.5, PerPrefill: .1}}},
-			Transfers: []state.Transfer{{Peer: "x:1", Pulls: 1, Bytes: 128 << 30, Seconds: balCopy.Seconds() * (1 << 20)}},
+			Transfers: []state.Transfer{{Peer: "x:1", Recent: pulled(128<<30, balCopy.Seconds()*(1<<20))}},
 			Load:      state.Load{Running: n, Waiting: len(x.queue), KVBlockSize: 16, KVBlocksTotal: s.kv / 16}}
 		if x.away {
 			m.Health = healthDraining

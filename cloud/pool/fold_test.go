@@ -113,12 +113,13 @@ func TestKnownFollowsMessages(t *testing.T) {
 	next := message(2, false)
 	next.KeysAdded, next.KeysEvicted = texts(keys[4:5]), texts(keys[2:4])
 	next.KVBytesPerToken = 100
-	next.Transfers = []state.Transfer{{Peer: "a:1", Pulls: 5, Failures: 1, Bytes: 3000, Seconds: 3}, {Peer: "b:1", Pulls: 1, Bytes: 1000, Seconds: .5}, {Peer: "c:1", Failures: 9}}
+	next.Transfers = []state.Transfer{{Peer: "a:1", Pulls: 9, Recent: pulled(3000, 3)}, {Peer: "b:1", Recent: pulled(1000, .5)}, {Peer: "c:1", Failures: 9}}
 	if err := k.apply(next, &x, 2*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if want := map[string]float64{"a:1": 100, "b:1": 50, "": 87.5}; x.hit(keys) != 2 || !maps.Equal(k.copyMs, want) {
-		t.Errorf("after the eviction hit %d, a token's KV takes %v ms, want %v", x.hit(keys), k.copyMs, want)
+	want := map[string]route.Copy{"a:1": {Tokens: 30, Ms: 3000, Most: 100}, "b:1": {Tokens: 10, Ms: 500, Most: 50}, "": {Tokens: 20, Ms: 1750, Most: 87.5}}
+	if x.hit(keys) != 2 || !maps.Equal(k.copies, want) {
+		t.Errorf("after the eviction hit %d, copies %v, want %v", x.hit(keys), k.copies, want)
 	}
 	if err := k.apply(message(4, false), &x, 3); !errors.Is(err, errGap) {
 		t.Errorf("a gap: %v", err)
@@ -172,7 +173,7 @@ func TestPairsReachThePolicy(t *testing.T) {
 	p := still(t, Member{Name: "near", URL: "https://10.0.0.1:7424", Role: route.Prefill, Model: "m"}, Member{Name: "d", URL: "https://10.0.0.2:7424", Role: route.Decode, Model: "m"})
 	m := message(1, true)
 	m.Epoch, m.Role, m.KVBytesPerToken = "e", "decode", 10
-	m.Transfers = []state.Transfer{{Peer: "10.0.0.1:7424", Pulls: 1, Bytes: 1000, Seconds: 2}, {Peer: "10.0.0.9:1", Pulls: 1, Bytes: 1000, Seconds: 1}}
+	m.Transfers = []state.Transfer{{Peer: "10.0.0.1:7424", Recent: pulled(1000, 2)}, {Peer: "10.0.0.9:1", Recent: pulled(1000, 1)}}
 	p.told(t, "d", m)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,7 +181,7 @@ func TestPairsReachThePolicy(t *testing.T) {
 	for _, v := range p.observeLocked() {
 		views[v.ID] = v
 	}
-	if got := views["d"].CopyMs[views["near"].KVAddr]; got != 20 || views["d"].CopyMs[""] != 15 {
+	if got := views["d"].Copies[views["near"].KVAddr].Predict(100); got != 2000 || views["d"].Copies[""].Predict(100) != 1500 {
 		t.Errorf("%v of %+v", got, views)
 	}
 }

@@ -26,7 +26,7 @@ type known struct {
 	stepMs  float64
 	modelMs float64 // what its cost model says of the same steps; 0 is unknown
 	moved   []state.Transfer
-	copyMs  map[string]float64 // of a token's KV, from each address, and from all ("")
+	copies  map[string]route.Copy // from each address, and from all ("")
 	cost    *cost.Model
 	// draining and failing are its own words; decoding are the requests that have a
 	// token, by operation.
@@ -65,7 +65,7 @@ func (k *known) apply(m *state.Message, x *index, now time.Duration) error {
 	}
 	k.failing = clip(m.Failing)
 	k.hitRate, k.stepMs, k.modelMs = m.HitRate, m.StepMS, m.ModelMS
-	k.moved, k.copyMs = m.Transfers, copyMs(m.Transfers, m.KVBytesPerToken)
+	k.moved, k.copies = m.Transfers, copies(m.Transfers, m.KVBytesPerToken)
 	if m.Cost != nil {
 		k.cost = m.Cost
 	}
@@ -94,27 +94,6 @@ func plausible(m *state.Message) error {
 		return fmt.Errorf("state message %d: role %.40q or epoch %.40q cannot be", m.Seq, m.Role, m.Epoch)
 	}
 	return nil
-}
-
-// copyMs is how long the KV of a token, kvBytes long, has taken from each peer, and
-// from all (""); nil where that is not known.
-func copyMs(moved []state.Transfer, kvBytes int) map[string]float64 {
-	var all state.Transfer
-	var out map[string]float64
-	for _, t := range moved {
-		if t.Bytes <= 0 || kvBytes <= 0 {
-			continue
-		}
-		if out == nil {
-			out = map[string]float64{}
-		}
-		all.Bytes, all.Seconds = all.Bytes+t.Bytes, all.Seconds+t.Seconds
-		out[t.Peer] = 1000 * t.Seconds * float64(kvBytes) / float64(t.Bytes)
-	}
-	if out != nil {
-		out[""] = 1000 * all.Seconds * float64(kvBytes) / float64(all.Bytes)
-	}
-	return out
 }
 
 // predictor is a worker's cost model as policies take it.

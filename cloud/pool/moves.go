@@ -160,7 +160,7 @@ func (p *Pool) hostLocked(in *instance, v *route.InstanceView, peers map[string]
 	now := p.now()
 	sound := v.Ready && !v.Suspect && v.RestsUntil <= now && v.Weight >= 1
 	h := roles.Host{ID: v.ID, Takes: sound && v.Resumes && in.kvAddress() != nil, Load: v.Load, Slots: in.maxSeqs, Cost: v.Cost,
-		Busy: in.known.load.At <= in.shifted || p.movesLocked(in), CopyMs: in.known.copiesFrom(peers)}
+		Busy: in.known.load.At <= in.shifted || p.movesLocked(in), Copies: in.known.copiesFrom(peers)}
 	h.Load.Waiting += v.Unseen.Requests
 	if v.Cost != nil {
 		var made []int
@@ -215,17 +215,6 @@ func (p *Pool) peersLocked() map[string]string {
 	for _, in := range p.inst {
 		if in.kvAddr != "" {
 			out[in.kvAddr] = in.Name
-		}
-	}
-	return out
-}
-
-// copiesFrom is copyMs by the peers' names.
-func (k *known) copiesFrom(peers map[string]string) map[string]float64 {
-	out := map[string]float64{}
-	for addr, ms := range k.copyMs {
-		if name := peers[addr]; name != "" || addr == "" {
-			out[name] = ms
 		}
 	}
 	return out

@@ -45,7 +45,7 @@ func (in *instance) group() group { return group{in.Model, in.role == route.Pref
 func (in *instance) view() route.InstanceView {
 	v := route.InstanceView{ID: in.Name, Epoch: in.epoch, Role: in.role, Model: in.Model, Context: in.context, KVFormat: in.kv, Apart: in.apart,
 		SeenAt: in.seen, InFlight: in.ledger.total, Unseen: in.ledger.unseen, Suspect: in.vitals.suspect, RestsUntil: in.vitals.rests,
-		Resumes: in.known.streams, Load: in.known.load, KVAddr: in.kvAddr, CopyMs: in.known.copyMs}
+		Resumes: in.known.streams, Load: in.known.load, KVAddr: in.kvAddr, Copies: in.known.copies}
 	if in.known.cost != nil {
 		v.Cost = predictor{in.known.cost}
 	}

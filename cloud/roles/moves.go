@@ -26,9 +26,9 @@ type Host struct {
 	// likely to end; 0 is unknown.
 	Turnover float64
 	Cost     route.Cost // nil is unknown
-	// CopyMs is how long the KV of a token takes from another instance, by its
-	// ID, or from anybody ("").
-	CopyMs  map[string]float64
+	// Copies are how long KV takes from another instance, by its ID, or from
+	// anybody ("").
+	Copies  map[string]route.Copy
 	Streams []Stream // that could move
 }
 
@@ -262,11 +262,11 @@ func (p *MoveParams) gain(from, to *Host, s *Stream) float64 {
 // between two of its steps. Where nobody has measured a copy it is taken to cost
 // as much as to compute the tokens again, which would be the alternative.
 func price(from, to *Host, s *Stream) float64 {
-	per, known := to.CopyMs[from.ID]
+	c, known := to.Copies[from.ID]
 	if !known {
-		per, known = to.CopyMs[""]
+		c, known = to.Copies[""]
 	}
-	ms := per * float64(s.Held)
+	ms := c.Predict(s.Held)
 	if !known {
 		ms = again(to, s)
 	}

@@ -23,7 +23,7 @@ func (l linear) StepMs(decodes, prefill, _, _ int) float64 {
 // host has n streams, the i-th of which has made 100+i tokens after a prompt of
 // 50.
 func host(id string, n int) Host {
-	h := Host{ID: id, Takes: true, Slots: 64, Cost: linear{5, 3}, CopyMs: map[string]float64{"": .01},
+	h := Host{ID: id, Takes: true, Slots: 64, Cost: linear{5, 3}, Copies: map[string]route.Copy{"": perToken(.01)},
 		Load: route.Load{At: 100 * time.Second, Running: n, KVTokens: 40000, KVFree: 40000}}
 	for i := range n {
 		s := Stream{ID: fmt.Sprintf("%s-%d", id, i), Held: 150 + i, Made: 100 + i, Left: 1000}
@@ -33,6 +33,9 @@ func host(id string, n int) Host {
 	}
 	return h
 }
+
+// perToken is a copy that takes so many milliseconds a token.
+func perToken(ms float64) route.Copy { return route.Copy{Least: ms, Most: ms} }
 
 func with(h Host, f func(*Host)) Host { f(&h); return h }
 
@@ -74,8 +77,8 @@ func TestMoves(t *testing.T) {
 		{"moved a short while ago", []Host{with(host("a", 20), each(func(s *Stream) { s.Moved = 95 * time.Second })), host("b", 0)}, "moved_before"},
 		{"moved too often", []Host{with(host("a", 20), each(func(s *Stream) { s.Moves = 3 })), host("b", 0)}, "moved_before"},
 		{"almost at their ends", []Host{with(host("a", 20), each(func(s *Stream) { s.Left = 1; s.Held = 3000 })), host("b", 0)}, "not_worth_it"},
-		{"the copy costs too much", []Host{host("a", 20), with(host("b", 2), func(h *Host) { h.CopyMs = map[string]float64{"a": 20, "": .01} })}, "not_worth_it"},
-		{"nobody has measured a copy", []Host{host("a", 20), with(host("b", 2), func(h *Host) { h.CopyMs = nil })}, "a b a-19"},
+		{"the copy costs too much", []Host{host("a", 20), with(host("b", 2), func(h *Host) { h.Copies = map[string]route.Copy{"a": perToken(20), "": perToken(.01)} })}, "not_worth_it"},
+		{"nobody has measured a copy", []Host{host("a", 20), with(host("b", 2), func(h *Host) { h.Copies = nil })}, "a b a-19"},
 		{"a queue", []Host{with(queued(host("a", 8)), waits(3)), queued(host("b", 2))}, "a b a-0"},
 		{"about to be full", []Host{full(host("a", 8)), host("b", 2)}, "a b a-7"},
 		{"full, and no room there", []Host{full(host("a", 8)), full(host("b", 2))}, "no_room_elsewhere"},

@@ -33,7 +33,12 @@ func TestMeasured(t *testing.T) {
 	d := reports("d", Decode, 0, 0, 0)
 	fast := linear{fixed: 10, decode: 1, prefill: .1, context: .001}
 	pulls := func(ms map[string]float64) func(*InstanceView) {
-		return func(in *InstanceView) { in.Cost, in.CopyMs = fast, ms }
+		return func(in *InstanceView) {
+			in.Cost, in.Copies = fast, map[string]Copy{}
+			for addr, per := range ms {
+				in.Copies[addr] = Copy{Least: per, Most: per}
+			}
+		}
 	}
 	at := func(addr string) func(*InstanceView) {
 		return func(in *InstanceView) { in.Cost, in.KVAddr = fast, addr }

@@ -108,21 +108,20 @@ type InstanceView struct {
 	// HitBytes is how much of this request's prompt its prefix cache holds.
 	HitBytes int
 	Cost     Cost // nil is unknown
-	// KVAddr is where the instance gives KV to others; CopyMs how many milliseconds
-	// the KV of a token has taken it from each of them by their KVAddr, and from all
-	// (""). Empty is unknown.
+	// KVAddr is where the instance gives KV to others; Copies what it has taken to
+	// fetch KV from each of them by their KVAddr, and from all (""). Empty is unknown.
 	KVAddr string
-	CopyMs map[string]float64
+	Copies map[string]Copy
 }
 
 // pullMs predicts the time to pull the KV of n tokens from another instance; 0
 // where nothing was pulled yet.
 func (in *InstanceView) pullMs(from *InstanceView, n int) float64 {
-	ms, known := in.CopyMs[from.KVAddr]
+	c, known := in.Copies[from.KVAddr]
 	if !known {
-		ms = in.CopyMs[""]
+		c = in.Copies[""]
 	}
-	return ms * float64(n)
+	return c.Predict(n)
 }
 
 // Load is what an instance last said of its work.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/worker/metrics"
-	"github.com/weirhq/weir/engine/worker/state"
 )
 
 // DefaultPatience is short because a decode leg that waits for a dead peer delays
@@ -60,12 +59,12 @@ type Endpoint struct {
 	mu        sync.Mutex
 	stages    map[Handle]*stage
 	peers     map[peerKey]*peer
-	transfers map[string]*state.Transfer // by address
+	transfers map[string]*transfer // by address
 }
 
 // NewEndpoint starts to listen. Call Run to serve, and Close at the end.
 func NewEndpoint(o Options) (*Endpoint, error) {
-	e := &Endpoint{o: o, transport: &quic.Transport{Conn: o.Conn}, stages: map[Handle]*stage{}, peers: map[peerKey]*peer{}, transfers: map[string]*state.Transfer{},
+	e := &Endpoint{o: o, transport: &quic.Transport{Conn: o.Conn}, stages: map[Handle]*stage{}, peers: map[peerKey]*peer{}, transfers: map[string]*transfer{},
 		pulled: semaphore.NewWeighted(o.MaxPulled)}
 	if e.o.Patience <= 0 {
 		e.o.Patience = DefaultPatience

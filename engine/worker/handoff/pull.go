@@ -50,25 +50,36 @@ func (p *peer) close() {
 // is given to, calls Done when it needs the bytes no more. Errors are *PullError.
 func (e *Endpoint) Pull(ctx context.Context, src Source, prompt []engine.Token) (*loop.Handoff, error) {
 	began := time.Now()
-	h, n, err := e.pull(ctx, src, prompt)
+	stream, err := e.reach(ctx, src)
+	opened := time.Now() // a dial says nothing of the next pull
+	var h *loop.Handoff
+	var n int64
+	if err == nil {
+		h, n, err = e.fetch(ctx, stream, src, prompt)
+	}
 	if err == nil {
 		e.o.Metrics.PullSeconds.Observe(time.Since(began).Seconds())
 	}
 	if ctx.Err() == nil { // a client that left is no failure of the peer
-		e.account(src.Addr, err == nil, n, time.Since(began))
+		e.account(src.Addr, err == nil, n, time.Since(opened))
 	}
 	return h, err
 }
 
-// pull also returns the bytes that came.
-func (e *Endpoint) pull(ctx context.Context, src Source, prompt []engine.Token) (*loop.Handoff, int64, error) {
+// reach opens a stream to a peer that can have a hand-off for this model.
+func (e *Endpoint) reach(ctx context.Context, src Source) (*quic.Stream, error) {
 	if src.Extra != nil && src.Extra.Fingerprint != e.o.Info.Fingerprint.String() {
-		return nil, 0, failure(metrics.FallbackVerify, fmt.Errorf("%w: another model, runner or KV format", errVerify))
+		return nil, failure(metrics.FallbackVerify, fmt.Errorf("%w: another model, runner or KV format", errVerify))
 	}
-	stream, err := e.open(ctx, src)
+	s, err := e.open(ctx, src)
 	if err != nil {
-		return nil, 0, failure(metrics.FallbackDial, err)
+		return nil, failure(metrics.FallbackDial, err)
 	}
+	return s, nil
+}
+
+// fetch also returns the bytes that came.
+func (e *Endpoint) fetch(ctx context.Context, stream *quic.Stream, src Source, prompt []engine.Token) (*loop.Handoff, int64, error) {
 	defer stream.CancelRead(0)
 	stop := context.AfterFunc(ctx, func() { stream.CancelRead(0); stream.CancelWrite(0) })
 	defer stop()

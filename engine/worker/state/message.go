@@ -81,5 +81,7 @@ type Transfer struct {
 	Pulls    int     `json:"pulls"`
 	Failures int     `json:"failures"`
 	Bytes    int64   `json:"bytes"`
-	Seconds  float64 `json:"seconds"` // of successful pulls, dial included
+	Seconds  float64 `json:"seconds"` // of successful pulls, without the dial
+	// Recent is nil where the last pull is long ago.
+	Recent *Pulls `json:"recent,omitempty"`
 }
