@@ -19,8 +19,10 @@ create table weir.answers (
     check ((score is null) = (kind is null) and (score is null) = (scored_at is null))
 );
 -- The newest labels of an arm, without a look at the table.
-create index answers_of_arm on weir.answers (model, class, pool, answered_at desc, operation_id) include (score) where score is not null;
-create index answers_by_age on weir.answers (answered_at);
+create index answers_of_arm on weir.answers (model, class, pool, answered_at desc, operation_id) include (tenant_id, score) where score is not null;
+-- Those without a label go long before the others.
+create index answers_unscored on weir.answers (answered_at) where score is null;
+create index answers_scored on weir.answers (answered_at) where score is not null;
 alter table weir.answers enable row level security;
 create policy own on weir.answers using (weir.own(tenant_id));
 
@@ -37,6 +39,10 @@ create table weir.arms (
     primary key (model, class, pool)
 );
 
+-- An operation's attempts, for a score of an answer that was not noted.
+create index usage_of_operation on weir.usage_ledger (tenant_id, operation_id);
+
 -- +goose Down
+drop index weir.usage_of_operation;
 drop table weir.arms;
 drop table weir.answers;

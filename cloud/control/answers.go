@@ -21,11 +21,15 @@ const (
 	// nobody, and nothing else is lost with them.
 	maxAnswers  = 8192
 	noteAnswers = time.Second
-	// armWindow labels of an arm count: what older ones weigh is less than 1 %.
-	armWindow = 5000
+	noteAtOnce  = 1024
 	// openLonger is for how long answers are kept beyond the time for scores.
-	openLonger = 24 * time.Hour
+	openLonger   = 24 * time.Hour
+	sweepTimeout = 15 * time.Second
 )
+
+// armMemory: what labels beyond the window would weigh is less than 1 %, and no
+// tenant gives more than a tenth of them.
+var armMemory = store.Memory{Decay: tiers.Decay, Window: 5000, Own: 500}
 
 // answers are those on their way to the database.
 type answers struct {
@@ -70,7 +74,8 @@ func (c *Control) keepAnswers(ctx context.Context) {
 	_ = c.flushAnswers(context.WithoutCancel(ctx)) // nobody is left to try again
 }
 
-// flushAnswers writes what waits. Those that broke their form are bad ones.
+// flushAnswers writes what waits. What is written does not wait again, and one
+// that the database refuses keeps nobody up.
 func (c *Control) flushAnswers(ctx context.Context) error {
 	c.answers.flushing.Lock()
 	defer c.answers.flushing.Unlock()
@@ -78,34 +83,40 @@ func (c *Control) flushAnswers(ctx context.Context) error {
 	if lost > 0 {
 		c.o.Log.Warn("answers cannot be scored: too many waited for the database", "answers", lost)
 	}
-	if len(waits) == 0 {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	rows := make([]store.Answer, len(waits))
-	for i := range waits {
-		rows[i] = stored(&waits[i])
-	}
-	err := c.store.NoteAnswers(ctx, rows)
-	for i := 0; i < len(waits) && err == nil; i++ {
-		if waits[i].Broken {
-			err = c.store.PutLabel(ctx, labelFor(&waits[i], store.KindValidator, 0))
+	for n := noteAtOnce; len(waits) > 0; {
+		n = min(n, len(waits))
+		rows := make([]store.Answer, n)
+		for i := range rows {
+			rows[i] = stored(&waits[i])
 		}
+		switch err := c.store.NoteAnswers(ctx, rows, armMemory); {
+		case errors.Is(err, store.ErrRefused) && n > 1:
+			n = 1 // to find which
+			continue
+		case errors.Is(err, store.ErrRefused):
+			c.o.Log.Error("an answer cannot be scored", "operation", waits[0].Operation, "tenant", waits[0].TenantID, "error", err)
+		case err != nil:
+			c.answers.add(true, waits...)
+			return err
+		}
+		waits = waits[n:]
 	}
-	if err != nil {
-		c.answers.add(true, waits...)
-	}
-	return err
+	return nil
 }
 
 func stored(a *gateway.Answer) store.Answer {
-	return store.Answer{TenantID: a.TenantID, OperationID: a.Operation, DeviceID: a.Device, Model: a.Model, Class: a.Class, Pool: a.Pool,
+	row := store.Answer{TenantID: a.TenantID, OperationID: a.Operation, DeviceID: a.Device, Model: a.Model, Class: a.Class, Pool: a.Pool,
 		Propensity: a.Propensity, At: a.At}
-}
-
-func labelFor(a *gateway.Answer, kind string, score float64) store.Label {
-	return store.Label{TenantID: a.TenantID, OperationID: a.Operation, DeviceID: a.Device, Kind: kind, Score: score, Decay: tiers.Decay, Window: armWindow}
+	if a.Checked {
+		held := 1.0
+		if a.Broken {
+			held = 0
+		}
+		row.Form = &held
+	}
+	return row
 }
 
 // Score implements gateway.Feedback.
@@ -113,12 +124,12 @@ func (c *Control) Score(ctx context.Context, s gateway.Score) error {
 	if err := c.flushAnswers(ctx); err != nil {
 		return err
 	}
-	l := labelFor(&gateway.Answer{Operation: s.Operation, TenantID: s.TenantID, Device: s.Device}, store.KindFeedback, s.Value)
+	l := store.Label{TenantID: s.TenantID, OperationID: s.Operation, DeviceID: s.Device, Score: s.Value}
 	if s.Known != nil {
 		known := stored(s.Known)
 		l.Known = &known
 	}
-	err := c.store.PutLabel(ctx, l)
+	err := c.store.PutLabel(ctx, l, armMemory)
 	if errors.Is(err, store.ErrNotFound) {
 		return gateway.ErrUnknownAnswer
 	}
@@ -143,6 +154,8 @@ func (c *Control) Arms(ctx context.Context) (map[string]cascading.Arms, error) {
 
 // sweepAnswers drops what can be scored no more, and old labels.
 func (c *Control) sweepAnswers(ctx context.Context, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
 	return c.store.SweepAnswers(ctx, now.Add(-contract.FeedbackLife-openLonger), now.Add(-c.o.Retention))
 }
 

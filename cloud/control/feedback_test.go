@@ -3,13 +3,16 @@ package control
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/weirhq/weir/cascade/policy"
+	"github.com/weirhq/weir/cascade/tiers"
 	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/cloud/gateway"
 	"github.com/weirhq/weir/cloud/pool"
@@ -230,21 +233,73 @@ func TestScoresWithoutTheDatabase(t *testing.T) {
 	}
 }
 
-// An answer that broke its form is a bad one without anybody's word.
-func TestBrokenAnswersAreLabels(t *testing.T) {
+// Checks are labels without anybody's word: the pool that breaks every third form
+// loses against one that breaks one in a hundred, however seldom it is asked.
+func TestFormsDecide(t *testing.T) {
 	p := start(t, options(t, testpg.Start(t)))
 	p.ready(t)
-	a := gateway.Answer{Operation: contract.NewID(), TenantID: p.newTenant(t, "acme"), Model: "auto", Pool: "a", Propensity: 1, At: time.Now(), Broken: true}
-	p.Answered(a)
-	eventually(t, "a label", func() bool {
+	tenant := p.newTenant(t, "acme")
+	answer := func(pool string, broken bool) gateway.Answer {
+		return gateway.Answer{Operation: contract.NewID(), TenantID: tenant, Model: "auto", Pool: pool, Propensity: 1, At: time.Now(), Checked: true, Broken: broken}
+	}
+	for i := range 300 {
+		p.Answered(answer("a", i%100 == 0))
+	}
+	for i := range 20 {
+		p.Answered(answer("b", i%3 == 0))
+	}
+	last := answer("c", true)
+	p.Answered(last)
+	arms := func() cascading.Arms {
+		t.Helper()
+		if err := p.flushAnswers(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		all, err := p.Control.Arms(t.Context())
-		return err == nil && all["auto"][cascading.Cell{Pool: "a"}].Wrong == 1
-	})
-	if err := p.Score(t.Context(), gateway.Score{Operation: a.Operation, TenantID: a.TenantID, Value: 1}); err != nil {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all["auto"]
+	}
+	learned := arms()
+	shares := tiers.Propensities([]tiers.Arm{learned[cascading.Cell{Pool: "a"}], learned[cascading.Cell{Pool: "b"}]}, nil)
+	if shares[0] < .99 {
+		t.Errorf("%v of %+v", shares, learned)
+	}
+	if c := learned[cascading.Cell{Pool: "c"}]; c.Wrong != 1 || c.Right != 0 {
+		t.Errorf("%+v", c)
+	}
+	if err := p.Score(t.Context(), gateway.Score{Operation: last.Operation, TenantID: tenant, Value: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := p.Control.Arms(t.Context()); err != nil || all["auto"][cascading.Cell{Pool: "a"}].Right != 1 {
+	if c := arms()[cascading.Cell{Pool: "c"}]; c.Wrong != 0 || c.Right != 1 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// An answer that cannot be kept is in nobody's way: neither one that the database
+// refuses, nor one whose operation is another device's.
+func TestAnswersThatCannotBeKept(t *testing.T) {
+	p := start(t, options(t, testpg.Start(t)))
+	p.ready(t)
+	tenant := p.newTenant(t, "acme")
+	first := gateway.Answer{Operation: contract.NewID(), TenantID: tenant, Device: contract.NewID(), Model: "auto", Pool: "a", Propensity: 1, At: time.Now(), Checked: true}
+	same, refused, fine := first, first, first
+	same.Device, same.At, same.Broken = contract.NewID(), first.At.Add(time.Second), true
+	refused.Operation, refused.Pool = contract.NewID(), strings.Repeat("p", 300)
+	fine.Operation = contract.NewID()
+	for _, a := range []gateway.Answer{first, same, refused, fine} {
+		p.Answered(a)
+	}
+	if err := p.Score(t.Context(), gateway.Score{Operation: fine.Operation, TenantID: tenant, Value: .5}); err != nil {
+		t.Fatal(err)
+	}
+	all, err := p.Control.Arms(t.Context())
+	if arm := all["auto"][cascading.Cell{Pool: "a"}]; err != nil || math.Abs(arm.Wrong-.5) > .01 || math.Abs(arm.Right-1.5) > .01 { // they fade
 		t.Errorf("%+v, %v", all, err)
+	}
+	if waits, _ := p.answers.take(); len(waits) != 0 {
+		t.Errorf("%+v wait on", waits)
 	}
 }
 

@@ -209,19 +209,19 @@ func (c *Control) keepHouse(ctx context.Context) {
 }
 
 func (c *Control) tidy(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	short, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	now := time.Now()
 	return errors.Join(
-		c.ledger.EnsureDays(ctx, now.Add(-24*time.Hour), now.Add(daysAhead*24*time.Hour)),
-		c.store.Seen(ctx, c.seen.take()),
-		c.store.KeysUsed(ctx, c.used.take()),
-		c.store.AdminTokensUsed(ctx, c.adminsUsed.take()),
-		c.store.SweepClaims(ctx),
-		c.store.SweepReplays(ctx),
-		c.store.SweepInstances(ctx),
+		c.ledger.EnsureDays(short, now.Add(-24*time.Hour), now.Add(daysAhead*24*time.Hour)),
+		c.store.Seen(short, c.seen.take()),
+		c.store.KeysUsed(short, c.used.take()),
+		c.store.AdminTokensUsed(short, c.adminsUsed.take()),
+		c.store.SweepClaims(short),
+		c.store.SweepReplays(short),
+		c.store.SweepInstances(short),
+		c.retain(short, now),
 		c.sweepAnswers(ctx, now),
-		c.retain(ctx, now),
 	)
 }
 

@@ -159,8 +159,8 @@ func (a *admitted) remember() {
 	if a.g.opts.Feedback == nil {
 		return
 	}
-	n := Answer{Operation: a.op, TenantID: a.who.TenantID, Device: a.who.Device, Model: a.ask.req.Model, Class: a.ask.class, Pool: pool, At: now,
-		Broken: c.check.broken(int(a.last.OutputTokens - a.tries.draft.OutputTokens))}
+	n := Answer{Operation: a.op, TenantID: a.who.TenantID, Device: a.who.Device, Model: a.ask.req.Model, Class: a.ask.class, Pool: pool, At: now}
+	n.Checked, n.Broken = c.check.found(int(a.last.OutputTokens - a.tries.draft.OutputTokens))
 	if i := slices.Index(c.pools, pool); i == c.Tier {
 		n.Propensity = c.Propensity
 	}

@@ -19,7 +19,9 @@ type Answer struct {
 	Class, Pool         string
 	Propensity          float64 // with which the pool was chosen; 0: it stood in for another
 	At                  time.Time
-	Broken              bool // it broke the form that its request asked for
+	// Checked says that its request asked for a form, and Broken that the answer
+	// broke it.
+	Checked, Broken bool
 }
 
 // Score is what somebody thinks of an answer.

@@ -29,12 +29,12 @@ func TestAnswersAreNoted(t *testing.T) {
 		for _, model := range []string{"any", "auto"} {
 			got := r.chat(t, askOf(model, more))
 			w, n := weirAt(t, endOf(got)), kept.last()
-			if n.Operation != got.header.Get(contract.HeaderRequestID) || n.TenantID != tenantA || n.Model != model || n.Class != "gold" || n.Pool != w.Model || n.Propensity != .5 || n.Broken {
+			if n.Operation != got.header.Get(contract.HeaderRequestID) || n.TenantID != tenantA || n.Model != model || n.Class != "gold" || n.Pool != w.Model || n.Propensity != .5 || n.Checked || n.Broken {
 				t.Errorf("%s%s: %+v", model, more, n)
 			}
 		}
 		form := `,"response_format":{"type":"json_object"}` + more
-		if r.chat(t, askOf("any", form)); !kept.last().Broken {
+		if r.chat(t, askOf("any", form)); !kept.last().Broken || !kept.last().Checked {
 			t.Errorf("a broken form: %+v", kept.last())
 		}
 		whole, words := smallSays(`{}`, -.1), []string{"{", "}"}
@@ -45,7 +45,7 @@ func TestAnswersAreNoted(t *testing.T) {
 			b.on(nil)
 			a.words, b.words = words, words
 		}
-		if r.chat(t, askOf("any", form)); kept.last().Broken {
+		if r.chat(t, askOf("any", form)); kept.last().Broken || !kept.last().Checked {
 			t.Errorf("a whole form: %+v", kept.last())
 		}
 		a.on(nil)

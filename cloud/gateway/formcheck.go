@@ -56,13 +56,17 @@ func (c *choice) answer(data []byte) {
 	}
 }
 
-// broken reports whether an answer of so many tokens broke its form.
-func (c *formCheck) broken(tokens int) bool {
-	switch {
-	case c == nil:
-		return false
-	case c.whole != nil:
-		return c.form.Broken(*c.whole, tokens)
+// found says whether an answer of so many tokens was checked, and whether it broke
+// its form. One that the client's own bound has cut is neither good nor bad.
+func (c *formCheck) found(tokens int) (checked, broken bool) {
+	if c == nil || c.whole == nil && len(c.events) == 0 {
+		return false, false
 	}
-	return len(c.events) > 0 && c.form.Broken(cascading.Said(c.events), tokens)
+	said := c.whole
+	if said == nil {
+		streamed := cascading.Said(c.events)
+		said = &streamed
+	}
+	broken = c.form.Broken(*said, tokens)
+	return broken || !said.Cut, broken
 }

@@ -1,10 +1,12 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,10 +14,9 @@ import (
 	"github.com/google/uuid"
 )
 
-const (
-	testDecay  = .99
-	testWindow = 50
-)
+const testWindow = 50
+
+var testMemory = Memory{Decay: .99, Window: testWindow, Own: testWindow}
 
 func note(t *testing.T, s *Store, owner, pool string, n int) []Answer {
 	t.Helper()
@@ -25,21 +26,26 @@ func note(t *testing.T, s *Store, owner, pool string, n int) []Answer {
 			At: time.Unix(1_790_000_000+int64(i), 0)}
 	}
 	for range 2 { // once each
-		if err := s.NoteAnswers(t.Context(), out); err != nil {
-			t.Fatal(err)
-		}
+		keep(t, s, out...)
 	}
 	return out
 }
 
+func keep(t *testing.T, s *Store, answers ...Answer) {
+	t.Helper()
+	if err := s.NoteAnswers(t.Context(), answers, testMemory); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func labelOf(a *Answer, score float64) Label {
-	return Label{TenantID: a.TenantID, OperationID: a.OperationID, Kind: KindFeedback, Score: score, Decay: testDecay, Window: testWindow}
+	return Label{TenantID: a.TenantID, OperationID: a.OperationID, Score: score}
 }
 
 // fold is what the sums should be: scores, oldest first.
 func fold(scores []float64) (good, bad float64) {
 	for _, y := range scores[max(0, len(scores)-testWindow):] {
-		good, bad = testDecay*good+y, testDecay*bad+1-y
+		good, bad = testMemory.Decay*good+y, testMemory.Decay*bad+1-y
 	}
 	return good, bad
 }
@@ -74,7 +80,7 @@ func TestArmsAreSumsOfLabels(t *testing.T) {
 		wg.Go(func() {
 			for i := w; i < len(answers); i += 4 {
 				for _, score := range []float64{1 - final[i], final[i]} {
-					if err := s.PutLabel(t.Context(), labelOf(&answers[i], score)); err != nil {
+					if err := s.PutLabel(t.Context(), labelOf(&answers[i], score), testMemory); err != nil {
 						t.Error(err)
 					}
 				}
@@ -99,25 +105,92 @@ func TestLabelsOfTheirOwn(t *testing.T) {
 	device := labelOf(&a, 1)
 	device.DeviceID = uuid.NewString()
 	for name, l := range map[string]Label{"another tenant's": foreign, "unknown": unknown, "another device's": device} {
-		if err := s.PutLabel(t.Context(), l); !errors.Is(err, ErrNotFound) {
+		if err := s.PutLabel(t.Context(), l, testMemory); !errors.Is(err, ErrNotFound) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if got := arm(t, s, "a"); got.Labels != 0 {
 		t.Errorf("%+v", got)
 	}
-	broken := labelOf(&a, 0)
-	broken.Kind = KindValidator
-	for _, step := range []struct {
-		l    Label
-		good float64
-	}{{broken, 0}, {labelOf(&a, 1), 1}, {broken, 1}} { // a user's word is not a validator's to replace
-		if err := s.PutLabel(t.Context(), step.l); err != nil {
+}
+
+// Checks of answers are labels too, of those that hold as of those that break, and
+// a user's word is not a check's to replace.
+func TestLabelsOfForms(t *testing.T) {
+	s := open(t)
+	acme := tenant(t, s, "acme").ID
+	held, broke := 1.0, 0.0
+	a := note(t, s, acme, "a", 3)
+	a[0].Form, a[1].Form = &held, &broke
+	for i := range a { // later, and as often as it takes
+		a[i].At = a[i].At.Add(time.Second)
+	}
+	keep(t, s, a...)
+	keep(t, s, a...)
+	if got := arm(t, s, "a"); got.Labels != 2 || got.Good != testMemory.Decay || got.Bad != 1 {
+		t.Errorf("%+v", got)
+	}
+	if err := s.PutLabel(t.Context(), labelOf(&a[1], 1), testMemory); err != nil {
+		t.Fatal(err)
+	}
+	a[1].At = a[1].At.Add(time.Second)
+	keep(t, s, a...)
+	if got := arm(t, s, "a"); got.Labels != 2 || got.Bad != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Of two answers to one operation the later one is scored, and another device's
+// operation of the same id stays whose it is.
+func TestAnswersToOneOperation(t *testing.T) {
+	s := open(t)
+	acme := tenant(t, s, "acme").ID
+	a := note(t, s, acme, "a", 1)[0]
+	again, foreign, broke := a, a, 0.0
+	again.Pool, again.At = "b", a.At.Add(time.Second)
+	foreign.Pool, foreign.At, foreign.DeviceID, foreign.Form = "c", a.At.Add(time.Minute), uuid.NewString(), &broke
+	keep(t, s, again, foreign)
+	keep(t, s, a)
+	if err := s.PutLabel(t.Context(), labelOf(&a, 1), testMemory); err != nil {
+		t.Fatal(err)
+	}
+	if a, b, c := arm(t, s, "a"), arm(t, s, "b"), arm(t, s, "c"); a.Labels != 0 || b.Good != 1 || c.Labels != 0 {
+		t.Errorf("%+v, %+v, %+v", a, b, c)
+	}
+}
+
+// One tenant's labels are a part of an arm's, however many it gives.
+func TestATenantsPartOfAnArm(t *testing.T) {
+	s := open(t)
+	few, chatty := tenant(t, s, "few").ID, tenant(t, s, "chatty").ID
+	m := Memory{Decay: 1, Window: testWindow, Own: 5}
+	good, bad := note(t, s, few, "a", 3), note(t, s, chatty, "a", 20)
+	for i := range good {
+		if err := s.PutLabel(t.Context(), labelOf(&good[i], 1), m); err != nil {
 			t.Fatal(err)
 		}
-		if got := arm(t, s, "a"); got.Good != step.good || got.Labels != 1 {
-			t.Errorf("after %+v: %+v", step.l, got)
+	}
+	for i := range bad {
+		if err := s.PutLabel(t.Context(), labelOf(&bad[i], 0), m); err != nil {
+			t.Fatal(err)
 		}
+	}
+	if got := arm(t, s, "a"); got.Good != 3 || got.Bad != 5 || got.Labels != 8 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// What the database can never take is told apart from a database that is away.
+func TestRefusedAnswers(t *testing.T) {
+	s := open(t)
+	a := Answer{TenantID: tenant(t, s, "acme").ID, OperationID: uuid.Must(uuid.NewV7()).String(), Pool: strings.Repeat("p", 300), At: time.Now()}
+	if err := s.NoteAnswers(t.Context(), []Answer{a}, testMemory); !errors.Is(err, ErrRefused) {
+		t.Errorf("%v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.NoteAnswers(ended, []Answer{a}, testMemory); err == nil || errors.Is(err, ErrRefused) {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -140,7 +213,7 @@ func TestLabelsOfPlainPools(t *testing.T) {
 	told := labelOf(&known, 1)
 	told.Known = &known
 	for _, l := range []Label{l, l, told} {
-		if err := s.PutLabel(t.Context(), l); err != nil {
+		if err := s.PutLabel(t.Context(), l, testMemory); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -157,10 +230,10 @@ func TestAnswersAreSwept(t *testing.T) {
 	s := open(t)
 	acme := tenant(t, s, "acme").ID
 	answers := note(t, s, acme, "a", 4)
-	if err := s.PutLabel(t.Context(), labelOf(&answers[0], 1)); err != nil {
+	if err := s.PutLabel(t.Context(), labelOf(&answers[0], 1), testMemory); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.PutLabel(t.Context(), labelOf(&answers[1], 1)); err != nil {
+	if err := s.PutLabel(t.Context(), labelOf(&answers[1], 1), testMemory); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.SweepAnswers(t.Context(), answers[3].At, answers[1].At); err != nil {
