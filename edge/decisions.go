@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,7 +10,7 @@ import (
 )
 
 // Bounds of the decision log: two files of this size hold some 100,000
-// decisions, which are read through in a fraction of a second.
+// decisions, which are read through in a second when the node starts.
 const (
 	decisionBytes = 16 << 20
 	decisionQueue = 1024
@@ -25,7 +24,6 @@ type decisionLog struct {
 	journal *journal.Journal
 	dir     string
 	log     *slog.Logger
-	reading chan struct{} // one token: one search of the log at a time
 }
 
 // openDecisions opens the log in a folder and learns what it holds.
@@ -41,21 +39,15 @@ func openDecisions(opt learning.Options) (*decisionLog, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &decisionLog{learner: learner, journal: j, dir: opt.Dir, log: opt.Logger, reading: make(chan struct{}, 1)}
+	d := &decisionLog{learner: learner, journal: j, dir: opt.Dir, log: opt.Logger}
 	d.Async = journal.NewAsync(j, decisionQueue, opt.Logger, learner.Apply)
 	learner.Attach(d.Async)
 	return d, nil
 }
 
-// Find searches the log on disk, for requests that are no longer in memory.
-func (d *decisionLog) Find(ctx context.Context, request string) (journal.Record, *journal.Record, bool, error) {
-	select {
-	case d.reading <- struct{}{}:
-		defer func() { <-d.reading }()
-	case <-ctx.Done():
-		return journal.Record{}, nil, false, ctx.Err()
-	}
-	return journal.Find(d.dir, request)
+// Find reads what the log holds of a request.
+func (d *decisionLog) Find(request string) (journal.Found, bool, error) {
+	return d.journal.Find(request)
 }
 
 // close writes what is queued and what was learned.

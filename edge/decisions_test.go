@@ -29,8 +29,8 @@ func TestDecisionsOutliveTheAgent(t *testing.T) {
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}
-	r, _, ok, err := journal.Find(filepath.Join(cfg.DataDir, "decisions"), id)
-	if err != nil || !ok || r.Tier != "cloud" || r.Reason != "signal_unusable" || !r.Judged {
+	f, ok, err := journal.Find(filepath.Join(cfg.DataDir, "decisions"), id)
+	if r := f.Decision; err != nil || !ok || r.Tier != "cloud" || r.Reason != "signal_unusable" || !r.Judged {
 		t.Errorf("%v %v: %+v", ok, err, r)
 	}
 

@@ -141,17 +141,14 @@ func write(w io.Writer, body []byte) error {
 }
 
 func fromLog(w io.Writer, dir, id string) error {
-	decision, label, ok, err := journal.Find(dir, id)
+	found, ok, err := journal.Find(dir, id)
 	if err != nil {
 		return err
 	}
 	if !ok {
 		return fmt.Errorf("request %q is not in the log any more", id)
 	}
-	body, err := json.Marshal(struct {
-		Decision journal.Record  `json:"decision"`
-		Label    *journal.Record `json:"label,omitempty"`
-	}{decision, label})
+	body, err := json.Marshal(&found)
 	if err != nil {
 		return err
 	}

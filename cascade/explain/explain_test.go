@@ -69,13 +69,18 @@ func TestExplainByLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := j.Append(journal.Record{Kind: journal.KindDecision, Request: "abc", Tier: "edge", Reason: "offline"}); err != nil {
-		t.Fatal(err)
+	one := 1.0
+	for _, r := range []journal.Record{{Kind: journal.KindDecision, Request: "abc", Tier: "edge", Reason: "offline"},
+		{Kind: journal.KindLabel, Request: "abc", LabelKind: journal.LabelAgreement, Edge: &one, Propensity: .02},
+		{Kind: journal.KindLabel, Request: "abc", LabelKind: journal.LabelFeedback, Edge: &one}} {
+		if _, err := j.Append(r); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if code, out, errs := call(t, "", "abc", "--log", dir); code != 0 || !strings.Contains(out, `"offline"`) {
+	if code, out, errs := call(t, "", "abc", "--log", dir); code != 0 || !strings.Contains(out, `"offline"`) || !strings.Contains(out, `"propensity": 0.02`) || !strings.Contains(out, `"feedback"`) {
 		t.Errorf("exit %d: %s%s", code, out, errs)
 	}
 	if code, _, errs := call(t, "", "xyz", "--log", dir); code != 1 || !strings.Contains(errs, "not in the log") {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -31,7 +32,8 @@ type Journal struct {
 	opt Options
 
 	mu      sync.Mutex
-	f       *os.File
+	now     segment
+	old     segment // what now was before it was full
 	size    int64
 	seq     uint64
 	pending int
@@ -44,6 +46,7 @@ func Open(dir string, o Options) (*Journal, error) {
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = 64 << 20
 	}
+	o.MaxBytes = min(o.MaxBytes, math.MaxUint32) // places are so wide
 	if o.SyncEvery <= 0 {
 		o.SyncEvery = 64
 	}
@@ -51,35 +54,46 @@ func Open(dir string, o Options) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open decision log: %w", err)
 	}
-	j := &Journal{dir: dir, opt: o, f: f}
+	j := &Journal{dir: dir, opt: o, now: segment{f, map[uint64]place{}}, old: segment{nil, map[uint64]place{}}}
 	if err := j.recover(); err != nil {
-		f.Close()
+		j.close()
 		return nil, fmt.Errorf("open decision log: %w", err)
 	}
 	return j, nil
 }
 
-// recover finds the last whole record, also when it is in the old log.
+// recover finds the places of all records and the last whole one, also when it is
+// in the old log.
 func (j *Journal) recover() error {
-	note := func(r Record) error { j.seq = max(j.seq, r.Seq); return nil }
-	if _, err := scan(filepath.Join(j.dir, oldName), note); err != nil {
+	f, err := os.Open(filepath.Join(j.dir, oldName))
+	if err == nil {
+		j.old.f = f
+		_, err = j.index(&j.old)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	size, err := scan(j.f.Name(), note)
-	if err != nil {
+	if j.size, err = j.index(&j.now); err != nil {
 		return err
 	}
-	if err := j.f.Truncate(size); err != nil {
+	if err := j.now.f.Truncate(j.size); err != nil {
 		return err
 	}
-	j.size = size
-	_, err = j.f.Seek(size, io.SeekStart)
+	_, err = j.now.f.Seek(j.size, io.SeekStart)
 	return err
 }
 
-// scan calls f for each whole record of a file, from the start, and returns the
-// size of that whole part. A missing file has none.
-func scan(path string, f func(Record) error) (int64, error) {
+func (j *Journal) index(s *segment) (size int64, err error) {
+	return scan(s.f.Name(), func(r Record, at int64) error {
+		j.seq = max(j.seq, r.Seq)
+		s.note(&r, at)
+		return nil
+	})
+}
+
+// scan calls f for each whole record of a file and its offset, from the start, and
+// returns the size of that whole part. A missing file has none.
+func scan(path string, f func(r Record, at int64) error) (int64, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
@@ -98,7 +112,7 @@ func scan(path string, f func(Record) error) (int64, error) {
 		if err != nil {
 			return size, nil // the end, or what a crash left of it
 		}
-		if err := f(rec); err != nil {
+		if err := f(rec, size); err != nil {
 			return size, err
 		}
 		size += int64(n)
@@ -120,16 +134,17 @@ func (j *Journal) Append(r Record) (uint64, error) {
 			return 0, fmt.Errorf("rotate decision log: %w", err)
 		}
 	}
-	if _, err := j.f.Write(j.buf); err != nil {
-		j.f.Truncate(j.size)
-		j.f.Seek(j.size, io.SeekStart)
+	if _, err := j.now.f.Write(j.buf); err != nil {
+		j.now.f.Truncate(j.size)
+		j.now.f.Seek(j.size, io.SeekStart)
 		return 0, fmt.Errorf("append decision: %w", err)
 	}
+	j.now.note(&r, j.size)
 	j.size += int64(len(j.buf))
 	j.seq = r.Seq
 	if j.pending++; j.pending >= j.opt.SyncEvery {
 		j.pending = 0
-		if err := j.f.Sync(); err != nil {
+		if err := j.now.f.Sync(); err != nil {
 			return r.Seq, fmt.Errorf("sync decision log: %w", err)
 		}
 	}
@@ -137,7 +152,7 @@ func (j *Journal) Append(r Record) (uint64, error) {
 }
 
 func (j *Journal) rotate() error {
-	if err := j.f.Sync(); err != nil {
+	if err := j.now.f.Sync(); err != nil {
 		return err
 	}
 	path := filepath.Join(j.dir, logName)
@@ -148,8 +163,8 @@ func (j *Journal) rotate() error {
 	if err != nil {
 		return err
 	}
-	j.f.Close()
-	j.f, j.size, j.pending = f, 0, 0
+	j.old.close()
+	j.old, j.now, j.size, j.pending = j.now, segment{f, map[uint64]place{}}, 0, 0
 	return syncDir(j.dir)
 }
 
@@ -167,7 +182,7 @@ func (j *Journal) Replay(after uint64, f func(Record) error) error {
 
 // Replay reads the log in dir without opening it for writing.
 func Replay(dir string, after uint64, f func(Record) error) error {
-	later := func(r Record) error {
+	later := func(r Record, _ int64) error {
 		if r.Seq <= after {
 			return nil
 		}
@@ -181,29 +196,14 @@ func Replay(dir string, after uint64, f func(Record) error) error {
 	return nil
 }
 
-// Find returns the decision on a request, with the latest label if there is
-// one, and false when the log does not hold it any more.
-func Find(dir, request string) (decision Record, label *Record, ok bool, err error) {
-	err = Replay(dir, 0, func(r Record) error {
-		if r.Request != request {
-			return nil
-		}
-		if r.Kind == KindLabel {
-			label = &r
-			return nil
-		}
-		decision, ok = r, true
-		return nil
-	})
-	return decision, label, ok, err
-}
-
 // Close forces what is pending to disk.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return errors.Join(j.f.Sync(), j.f.Close())
+	return errors.Join(j.now.f.Sync(), j.close())
 }
+
+func (j *Journal) close() error { return errors.Join(j.now.close(), j.old.close()) }
 
 func syncDir(dir string) error {
 	d, err := os.Open(dir)

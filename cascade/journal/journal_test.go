@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -62,13 +63,61 @@ func TestAppendAndReopen(t *testing.T) {
 	if got := ids(t, j, 2); got != "a c" {
 		t.Errorf("after 2: %q", got)
 	}
-	d, label, ok, err := Find(dir, "a")
-	if err != nil || !ok || label == nil || *label.Edge != 1 || *d.Conf != .7 {
-		t.Errorf("Find = %+v %+v %v %v", d, label, ok, err)
+}
+
+// The latest label and the latest word of somebody are found beside the decision,
+// each, whichever of the two files they are in, and after a restart as before.
+func TestFind(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, Options{MaxBytes: 3000})
+	put := func(r Record) {
+		if _, err := j.Append(r); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, _, ok, _ := Find(dir, "z"); ok {
-		t.Error("finds what is not there")
+	check := func(request string, want ...float64) {
+		t.Helper()
+		byPlace, ok, err := j.Find(request)
+		byScan, found, errScan := Find(dir, request)
+		if !reflect.DeepEqual(byPlace, byScan) || ok != found || err != nil || errScan != nil {
+			t.Fatalf("%s: by its place %+v %v %v, in all %+v %v %v", request, byPlace, ok, err, byScan, found, errScan)
+		}
+		if ok != (want != nil) {
+			t.Fatalf("%s: found %v", request, ok)
+		}
+		for i, r := range []*Record{byPlace.Label, byPlace.Feedback} {
+			if ok && ((r != nil) != (want[i] >= 0) || r != nil && *r.Edge != want[i]) {
+				t.Errorf("%s: labels %+v, want %v", request, byPlace, want)
+			}
+		}
 	}
+	label := func(request, kind string, v float64) Record {
+		return Record{Kind: KindLabel, Request: request, LabelKind: kind, Edge: &v}
+	}
+	put(decision("a"))
+	put(decision("b"))
+	check("a", -1, -1)
+	put(label("a", LabelAgreement, .5))
+	put(label("a", LabelFeedback, .25))
+	put(label("b", LabelFeedback, 0))
+	check("a", .5, .25)
+	check("b", -1, 0)
+	for i := 0; j.old.f == nil; i++ {
+		put(decision(fmt.Sprint(i)))
+	}
+	put(label("a", LabelFeedback, 1))
+	for range 2 {
+		check("a", .5, 1)
+		check("0", -1, -1)
+		check("z")
+		j.Close()
+		j = open(t, dir, Options{MaxBytes: 3000})
+	}
+	for i := range 60 { // both files are new ones
+		put(decision(fmt.Sprint("later", i)))
+	}
+	check("a")
+	check("later59", -1, -1)
 }
 
 func TestRejectedRecords(t *testing.T) {

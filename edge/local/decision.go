@@ -1,7 +1,6 @@
 package local
 
 import (
-	"context"
 	"math"
 	"net/http"
 	"sync"
@@ -17,8 +16,8 @@ import (
 type Decisions interface {
 	// Log takes a record without waiting and reports whether there was room.
 	Log(journal.Record) bool
-	// Find returns the decision on a request and its latest label, if any.
-	Find(ctx context.Context, request string) (decision journal.Record, label *journal.Record, ok bool, err error)
+	// Find returns the decision on a request and its latest labels, if any.
+	Find(request string) (f journal.Found, ok bool, err error)
 }
 
 // decide ends the part that the cascade had in a request: the controller and
@@ -106,17 +105,27 @@ func cell(class string) string {
 
 // remembered is what the log still tells of a request that the ring has
 // forgotten, nil when it tells nothing.
-func (s *Server) remembered(ctx context.Context, id string) (*explained, error) {
+func (s *Server) remembered(id string) (*explained, error) {
 	if s.opt.Decisions == nil {
 		return nil, nil
 	}
-	r, label, ok, err := s.opt.Decisions.Find(ctx, id)
+	f, ok, err := s.opt.Decisions.Find(id)
 	if err != nil || !ok {
 		return nil, err
 	}
-	e := explainedRecord(&r)
-	e.tenant, e.Label = s.opt.TenantID, label
+	e := explainedRecord(&f.Decision)
+	e.tenant = s.opt.TenantID
 	return e, nil
+}
+
+// labels adds what the log says was learned of a request, and said of it.
+func (s *Server) labels(e *explained) error {
+	if s.opt.Decisions == nil {
+		return nil
+	}
+	f, _, err := s.opt.Decisions.Find(e.ID)
+	e.Label, e.Feedback = f.Label, f.Feedback
+	return err
 }
 
 // share is the escalated share of the last judged answers.

@@ -1,7 +1,6 @@
 package local_test
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -31,15 +30,21 @@ func (r *records) Log(rec journal.Record) bool {
 	return !r.full
 }
 
-func (r *records) Find(_ context.Context, id string) (journal.Record, *journal.Record, bool, error) {
+func (r *records) Find(id string) (f journal.Found, ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, rec := range r.got {
-		if rec.Request == id {
-			return rec, nil, true, nil
+		switch {
+		case rec.Request != id:
+		case rec.Kind == journal.KindDecision:
+			f.Decision, ok = rec, true
+		case rec.LabelKind == journal.LabelFeedback:
+			f.Feedback = &rec
+		default:
+			f.Label = &rec
 		}
 	}
-	return journal.Record{}, nil, false, nil
+	return f, ok, nil
 }
 
 func (r *records) last() journal.Record {

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"context"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -40,8 +39,9 @@ type explained struct {
 	CloudMs  float64          `json:"cloud_ms"` // until its first event
 	TotalMs  float64          `json:"total_ms"`
 	Weir     *contract.Result `json:"weir,omitempty"`
-	Scores   *scores          `json:"scores,omitempty"` // scope explain only
-	Label    *journal.Record  `json:"label,omitempty"`  // what was learned later; scope explain only
+	Scores   *scores          `json:"scores,omitempty"`   // scope explain only
+	Label    *journal.Record  `json:"label,omitempty"`    // what was learned later; scope explain only
+	Feedback *journal.Record  `json:"feedback,omitempty"` // the latest score of the answer; scope explain only
 
 	tenant, key string
 }
@@ -206,23 +206,26 @@ func (s *Server) serveExplain(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, openai.BadRequest("id", openai.CodeInvalidValue, "the request id must be a UUIDv7, as X-Request-Id gives it"))
 		return
 	}
-	e, err := s.find(r.Context(), who, id)
+	e, err := s.find(who, id)
 	if err != nil {
 		s.refuse(w, r, openai.AsError(err))
 		return
 	}
 	shown := *e
 	if !who.HasScope(tenants.ScopeExplain) {
-		shown.Scores, shown.Label = nil, nil
+		shown.Scores = nil
+	} else if err := s.labels(&shown); err != nil {
+		s.refuse(w, r, openai.Internal(err))
+		return
 	}
 	s.serveJSON(w, &shown)
 }
 
 // find returns what is remembered of a caller's request. The error is an
 // *openai.Error.
-func (s *Server) find(ctx context.Context, who caller, id string) (e *explained, err error) {
+func (s *Server) find(who caller, id string) (e *explained, err error) {
 	if e = s.ring.find(id); e == nil {
-		if e, err = s.remembered(ctx, id); err != nil {
+		if e, err = s.remembered(id); err != nil {
 			return nil, openai.Internal(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/cascade"
+	"github.com/weirhq/weir/cascade/journal"
 	"github.com/weirhq/weir/edge/internal/embedtest"
 	"github.com/weirhq/weir/edge/internal/workertest"
 	"github.com/weirhq/weir/edge/local"
@@ -95,6 +96,7 @@ func TestTheLogExplainsAsTheNodeDid(t *testing.T) {
 		return e
 	}
 	a := n.about("lamp", 0)
+	id := a.header.Get("X-Request-Id")
 	eventually(t, "a record of the request", func() bool { log.mu.Lock(); defer log.mu.Unlock(); return len(log.got) == 1 })
 	r := log.last()
 	if r.Scored != cascade.ScoredAnswer || r.Spans == nil || r.Spans.Answer != 2 || r.Spans.Think != 5 || r.Embedding == "" {
@@ -102,7 +104,19 @@ func TestTheLogExplainsAsTheNodeDid(t *testing.T) {
 	}
 	r.Request = "0191d2a0-1234-7000-8000-00000000abcd" // which the node does not remember
 	log.Log(r)
-	if live, logged := explain(a.header.Get("X-Request-Id")), explain(r.Request); live != logged || live.Scores.Signals.Think != 5 {
+	if live, logged := explain(id), explain(r.Request); live != logged || live.Scores.Signals.Think != 5 {
 		t.Errorf("the node told %+v, the log tells %+v", live, logged)
+	}
+	for _, request := range []string{id, r.Request} { // neither label hides the other
+		learned, said := .75, 0.
+		log.Log(journal.Record{Kind: journal.KindLabel, LabelKind: journal.LabelAgreement, Request: request, Edge: &learned, Propensity: .02})
+		log.Log(journal.Record{Kind: journal.KindLabel, LabelKind: journal.LabelFeedback, Request: request, Edge: &said})
+		var e struct{ Label, Feedback *journal.Record }
+		if err := json.Unmarshal([]byte(n.get("/v1/weir/requests/"+request, 200)), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Label == nil || *e.Label.Edge != learned || e.Label.Propensity != .02 || e.Feedback == nil || *e.Feedback.Edge != said {
+			t.Errorf("%s: label %+v, feedback %+v", request, e.Label, e.Feedback)
+		}
 	}
 }

@@ -45,7 +45,7 @@ func (s *Server) feedback(r *http.Request) (f contract.Feedback, err error) {
 	if err := contract.CheckScored(id, now); err != nil {
 		return f, err
 	}
-	e, err := s.find(r.Context(), who, id)
+	e, err := s.find(who, id)
 	if err != nil {
 		return f, err
 	}
