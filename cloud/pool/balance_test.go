@@ -79,8 +79,10 @@ func TestMovesHelp(t *testing.T) {
 					t.Errorf("%s has legs left", in.Name)
 				}
 			}
-			if len(p.moved) != 0 {
-				t.Error("streams got lost between two legs")
+			for operation, h := range p.moved {
+				if h.from != nil {
+					t.Errorf("stream %s got lost between two legs", operation)
+				}
 			}
 		}
 	}

@@ -78,14 +78,23 @@ func (p *Pool) retire(in *instance) {
 	p.opts.Log.Info("instance left", "instance", in.Name, "url", in.URL, "in_flight", in.ledger.total.Requests)
 }
 
-// bury forgets those who left and have no leg of this gateway any more, and
-// streams that never came back.
+// bury forgets those who left and have no leg of this gateway any more, streams
+// that never came back, and orders that did nothing.
 func (p *Pool) bury() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for operation, h := range p.moved {
-		if p.now()-h.at > historyFor {
+		if p.now()-h.since > historyFor {
+			if h.from != nil {
+				p.stayedLocked(h.cause)
+				h.from = nil
+			}
 			delete(p.moved, operation)
+		}
+	}
+	for _, in := range slices.Concat(p.inst, p.leaving) {
+		for _, e := range in.ledger.legs {
+			p.lapseLocked(e)
 		}
 	}
 	p.leaving = slices.DeleteFunc(p.leaving, func(in *instance) bool {

@@ -24,8 +24,8 @@ type Leg struct {
 
 	pool   *Pool
 	in     *instance
-	cause  Cause // why the stream came here from another instance
-	trial  bool  // of a breaker that was open
+	move   *history // by which the stream comes here, until its first token
+	trial  bool     // of a breaker that was open
 	judged bool
 }
 
@@ -135,9 +135,7 @@ func (p *Pool) openLocked(id string, ask *Ask, prompt int) *Leg {
 	l := &Leg{ID: id, Opaque: in.opaque, URL: in.URL, Served: in.Served, Epoch: in.epoch, Fingerprint: in.prints, Resumes: in.known.streams, pool: p, in: in}
 	l.trial = in.vitals.begin(p.now())
 	in.ledger.open(l, ask, prompt, p.now())
-	if ask.Moved {
-		p.arrivesLocked(in, l, ask.Operation)
-	}
+	p.arrivesLocked(l, ask)
 	if !in.known.streams {
 		in.index.guess(ask.Keys[in.prints])
 	}
@@ -152,6 +150,7 @@ func (l *Leg) Prefilled() {
 	}
 	l.pool.mu.Lock()
 	defer l.pool.mu.Unlock()
+	l.pool.cameLocked(l)
 	l.in.ledger.prefilled(l)
 }
 
@@ -164,7 +163,7 @@ func (l *Leg) Release() {
 	l.pool.mu.Lock()
 	defer l.pool.mu.Unlock()
 	if e := l.in.ledger.legs[l]; e != nil {
-		l.pool.leavesLocked(l.in, e)
+		l.pool.leavesLocked(l, e)
 	}
 	l.in.ledger.close(l)
 	if l.trial && !l.judged && l.Epoch == l.in.epoch {

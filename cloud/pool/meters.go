@@ -9,7 +9,7 @@ import (
 // Results of moves.
 const (
 	resultMoved  = "moved"
-	resultStayed = "stayed" // its instance did not take the order, or could not copy
+	resultStayed = "stayed" // its instance did not take the order or carry it out, or the stream ended before
 )
 
 // meters are the pool's own metrics.

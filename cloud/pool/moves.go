@@ -21,38 +21,72 @@ const (
 
 // history is what is remembered of a stream between its legs.
 type history struct {
-	from  *instance
+	from  *instance // which it leaves; nil where it does not, or has come elsewhere
 	cause Cause
 	moves int
-	at    time.Duration // of the last
+	moved time.Duration // the last of them
+	since time.Duration // when its last leg ended
 }
 
 // historyFor is how long a stream may be between two legs.
 const historyFor = time.Minute
 
 // leavesLocked remembers a leg that ends while its instance is told to give its
-// stream away, or after that.
-func (p *Pool) leavesLocked(in *instance, e *entry) {
-	if e.cause != "" {
-		in.shifted = p.now()
-		p.moved[e.operation] = history{in, e.cause, e.moves + 1, p.now()}
+// stream away, and one whose stream has moved before.
+func (p *Pool) leavesLocked(l *Leg, e *entry) {
+	now := p.now()
+	p.lapseLocked(e)
+	switch {
+	case e.cause != "":
+		l.in.shifted = now
+		p.moved[e.operation] = &history{l.in, e.cause, e.moves + 1, now, now}
+		e.cause = "" // counted with the history
+	case e.moves > 0 && l.move == nil:
+		p.moved[e.operation] = &history{moves: e.moves, moved: e.moved, since: now}
 	}
 }
 
+// lapseLocked takes back an order that was taken and did nothing.
+func (p *Pool) lapseLocked(e *entry) {
+	if e.cause != "" && e.asked <= p.now() {
+		p.stayedLocked(e.cause)
+		e.cause, e.heir = "", nil
+	}
+}
+
+func (p *Pool) stayedLocked(c Cause) {
+	p.meters.moves.WithLabelValues(string(c), resultStayed).Inc()
+}
+
 // arrivesLocked takes over what is remembered of a stream that goes on with a
-// leg at in.
-func (p *Pool) arrivesLocked(in *instance, l *Leg, operation string) {
-	h, ok := p.moved[operation]
-	if !ok {
+// leg. Until the first token there another instance may have to take it.
+func (p *Pool) arrivesLocked(l *Leg, ask *Ask) {
+	h := p.moved[ask.Operation]
+	if h == nil {
 		return
 	}
-	delete(p.moved, operation)
-	e := in.ledger.legs[l]
-	e.moves, e.moved = h.moves, h.at
-	in.shifted = p.now()
-	l.cause = h.cause
-	in.moves.Took++
+	e := l.in.ledger.legs[l]
+	e.moves, e.moved = h.moves, h.moved
+	switch {
+	case h.from == nil:
+	case ask.Moved:
+		l.in.shifted = p.now()
+		l.move = h
+	default: // it goes on after a failure
+		p.stayedLocked(h.cause)
+		h.from = nil
+	}
+}
+
+// cameLocked counts a stream that has moved when its first token comes.
+func (p *Pool) cameLocked(l *Leg) {
+	h := l.move
+	if l.move = nil; h == nil || h.from == nil {
+		return
+	}
+	l.in.moves.Took++
 	h.from.moves.Gave.count(h.cause)
+	h.from = nil
 	p.meters.moves.WithLabelValues(string(h.cause), resultMoved).Inc()
 }
 
@@ -60,15 +94,17 @@ func (p *Pool) arrivesLocked(in *instance, l *Leg, operation string) {
 // one before it came, zero where there was none to see. It does nothing for other
 // streams.
 func (l *Leg) Stood(last time.Time) {
-	if l.cause == "" || last.IsZero() {
+	h := l.move
+	if h == nil {
 		return
 	}
-	stood := time.Since(last)
 	l.pool.mu.Lock()
 	defer l.pool.mu.Unlock()
-	l.pool.meters.downtime.WithLabelValues(string(l.cause)).Observe(stood.Seconds())
-	l.in.moves.stood(stood)
-	l.cause = ""
+	if l.pool.cameLocked(l); !last.IsZero() {
+		stood := time.Since(last)
+		l.pool.meters.downtime.WithLabelValues(string(h.cause)).Observe(stood.Seconds())
+		l.in.moves.stood(stood)
+	}
 }
 
 // Moves count an instance's streams that this gateway has moved.
@@ -116,17 +152,24 @@ func (p *Pool) balance(params roles.MoveParams) []move {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pools := map[kin]*roles.Moving{}
-	peers := p.peersLocked()
+	peers, busy := p.peersLocked(), p.busyLocked()
 	for i, v := range p.observeLocked() {
 		in := p.inst[i]
 		if v.Role == route.Prefill || !in.known.streams || in.apart {
 			continue
 		}
 		k := kin{in.Model, in.prints}
-		if pools[k] == nil {
-			pools[k] = &roles.Moving{Now: p.now(), TPOT: wantTPOT}
+		o := pools[k]
+		if o == nil {
+			o = &roles.Moving{Now: p.now(), TPOT: wantTPOT}
+			pools[k] = o
 		}
-		pools[k].Hosts = append(pools[k].Hosts, p.hostLocked(in, &v, peers))
+		h := p.hostLocked(in, &v)
+		h.Copies, h.Busy = in.known.copiesFrom(peers), h.Busy || busy[in]
+		if sound(&v, o.Now) && params.Gives(o, &h) {
+			h.Streams, h.Turnover = in.streams(o.Now), in.turnover(&v)
+		}
+		o.Hosts = append(o.Hosts, h)
 	}
 	var out []move
 	for k, o := range pools {
@@ -155,37 +198,42 @@ func (p *Pool) sendLocked(m roles.Move) move {
 	return out
 }
 
-// hostLocked is an instance as a decision about moves takes it.
-func (p *Pool) hostLocked(in *instance, v *route.InstanceView, peers map[string]string) roles.Host {
-	now := p.now()
-	sound := v.Ready && !v.Suspect && v.RestsUntil <= now && v.Weight >= 1
-	h := roles.Host{ID: v.ID, Takes: sound && v.Resumes && in.kvAddress() != nil, Load: v.Load, Slots: in.maxSeqs, Cost: v.Cost,
-		Busy: in.known.load.At <= in.shifted || p.movesLocked(in), Copies: in.known.copiesFrom(peers)}
+// hostLocked is an instance as a decision about moves takes it, without its
+// streams.
+func (p *Pool) hostLocked(in *instance, v *route.InstanceView) roles.Host {
+	h := roles.Host{ID: v.ID, Takes: sound(v, p.now()) && v.Resumes && in.kvAddress() != nil, Load: v.Load, Slots: in.maxSeqs, Cost: v.Cost,
+		Busy: in.known.load.At <= in.shifted}
 	h.Load.Waiting += v.Unseen.Requests
-	if v.Cost != nil {
-		var made []int
-		for _, r := range in.known.decoding {
-			made = append(made, r.Generated)
-		}
-		slices.Sort(made) // a sum of floats depends on the order
-		h.Turnover = roles.Turnover(made, v.Cost.StepMs(v.Load.Running, 0, v.Load.DecodeContext, 0))
-	}
-	if sound {
-		h.Streams = in.streams(now)
-	}
 	return h
 }
 
-// movesLocked reports whether a move to in or from it is under way.
-func (p *Pool) movesLocked(in *instance) bool {
-	for _, other := range p.inst {
-		for _, e := range other.ledger.legs {
-			if e.asked > p.now() && (other == in || e.heir == in) {
-				return true
+// sound reports whether an instance is trusted and has all of its share.
+func sound(v *route.InstanceView, now time.Duration) bool {
+	return v.Ready && !v.Suspect && v.RestsUntil <= now && v.Weight >= 1
+}
+
+// turnover is roles.Turnover of an instance's requests.
+func (in *instance) turnover(v *route.InstanceView) float64 {
+	var made []int
+	for _, r := range in.known.decoding {
+		made = append(made, r.Generated)
+	}
+	slices.Sort(made) // a sum of floats depends on the order
+	return roles.Turnover(made, v.Cost.StepMs(v.Load.Running, 0, v.Load.DecodeContext, 0))
+}
+
+// busyLocked are the instances to which or from which a move is under way, also
+// from one that is a member no more.
+func (p *Pool) busyLocked() map[*instance]bool {
+	busy := map[*instance]bool{}
+	for _, in := range slices.Concat(p.inst, p.leaving) {
+		for _, e := range in.ledger.legs {
+			if e.asked > p.now() {
+				busy[in], busy[e.heir] = true, true
 			}
 		}
 	}
-	return false
+	return busy
 }
 
 // streams are those of this gateway that could leave an instance now, in the

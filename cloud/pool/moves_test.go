@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -124,14 +125,28 @@ func TestBalance(t *testing.T) {
 	}
 }
 
+// counted is how many moves became of a cause.
+func (p *Pool) counted(t *testing.T, c Cause, result string) float64 {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(p.meters.moves)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range families[0].GetMetric() {
+		if m.GetLabel()[0].GetValue() == string(c) && m.GetLabel()[1].GetValue() == result {
+			return m.GetCounter().GetValue()
+		}
+	}
+	t.Fatalf("no %s %s", c, result)
+	return 0
+}
+
 // TestBalanceRefused: an instance that does not take the order keeps the stream,
 // and is not asked for it again for a while, in another way neither.
 func TestBalanceRefused(t *testing.T) {
-	reg := prometheus.NewRegistry()
 	p := still(t, members("a", "b")...)
-	if err := p.meters.register(reg); err != nil {
-		t.Fatal(err)
-	}
 	o := &orders{status: http.StatusConflict}
 	p.opts.Client = o.client()
 	p.told(t, "a", crowded("a", 20, 1))
@@ -146,20 +161,8 @@ func TestBalanceRefused(t *testing.T) {
 		}
 		p.giveAway(t.Context(), list[0])
 	}
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stayed := 0.0
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if len(m.GetLabel()) == 2 && m.GetLabel()[0].GetValue() == string(CauseBalance) && m.GetLabel()[1].GetValue() == resultStayed {
-				stayed = m.GetCounter().GetValue()
-			}
-		}
-	}
-	if stayed != 3 {
-		t.Errorf("%v stayed", stayed)
+	if n := p.counted(t, CauseBalance, resultStayed); n != 3 {
+		t.Errorf("%v stayed", n)
 	}
 	for _, l := range legs {
 		l.Release()
@@ -198,18 +201,148 @@ func TestNoBalanceInTheDark(t *testing.T) {
 	}
 }
 
-// TestForgottenMoves: of a stream that never comes back nothing is kept.
+// leaves tells an instance to give a leg's stream away.
+func (p *Pool) leaves(l *Leg, c Cause, until time.Duration) {
+	e := l.in.ledger.legs[l]
+	e.cause, e.asked = c, until
+}
+
+// TestForgottenMoves: of a stream that never comes back nothing is kept; it has
+// not moved, nor has one that goes on after a failure.
 func TestForgottenMoves(t *testing.T) {
-	p := still(t, members("a")...)
-	l := p.crowd("a", 1)[0]
-	p.find("a").ledger.legs[l].cause = CauseDrain
-	l.Release()
-	if len(p.moved) != 1 {
-		t.Fatal("nothing is remembered")
+	p := still(t, members("a", "b")...)
+	legs := p.crowd("a", 2)
+	for _, l := range legs {
+		p.leaves(l, CauseDrain, forever)
+		l.Release()
+	}
+	if len(p.moved) != 2 {
+		t.Fatalf("%d are remembered", len(p.moved))
+	}
+	ask := Ask{RequestView: route.RequestView{Model: "m", Resume: true}, Operation: "a1"}
+	p.openLocked("b", &ask, 0).Prefilled()
+	if n := p.counted(t, CauseDrain, resultStayed); n != 1 {
+		t.Errorf("%v stayed of the one that has failed", n)
 	}
 	later(p, 2*historyFor)
 	if p.bury(); len(p.moved) != 0 {
 		t.Error("remembered for good")
+	}
+	if n, moved := p.counted(t, CauseDrain, resultStayed), p.counted(t, CauseDrain, resultMoved); n != 2 || moved != 0 {
+		t.Errorf("%v stayed, %v moved", n, moved)
+	}
+}
+
+// TestOrderThatDoesNothing: a stream that goes on where it is although the order
+// to leave was taken is counted, may be told again, and has not moved when it ends.
+func TestOrderThatDoesNothing(t *testing.T) {
+	p := still(t, members("a", "b")...)
+	p.opts.Client = (&orders{status: http.StatusOK}).client()
+	p.told(t, "a", crowded("a", 20, 1))
+	p.told(t, "b", crowded("b", 2, 1))
+	legs := p.crowd("a", 20)
+	later(p, time.Millisecond)
+	list := p.balance(roles.MoveParams{})
+	if len(list) != 1 {
+		t.Fatalf("%+v", list)
+	}
+	p.giveAway(t.Context(), list[0])
+	for range 2 {
+		later(p, departure)
+		p.bury()
+	}
+	if e := list[0].leg; e.cause != "" || e.heir != nil || e.moved == 0 || p.counted(t, CauseBalance, resultStayed) != 1 {
+		t.Errorf("%+v, %v stayed", e, p.counted(t, CauseBalance, resultStayed))
+	}
+	p.leaves(legs[0], CauseFailing, p.now()) // nobody has looked since
+	for _, l := range legs {
+		l.Release()
+	}
+	if len(p.moved) != 0 || p.find("a").shifted != 0 || p.counted(t, CauseFailing, resultStayed) != 1 {
+		t.Errorf("%d streams have moved", len(p.moved))
+	}
+}
+
+// TestHeirRefuses: a stream whose heir does not take it comes to another one,
+// which has its history; so has the next instance after a failure.
+func TestHeirRefuses(t *testing.T) {
+	p := still(t, members("a", "b", "c")...)
+	l := p.crowd("a", 1)[0]
+	p.leaves(l, CauseBalance, forever)
+	l.Release()
+	ask := Ask{RequestView: route.RequestView{Model: "m", Moved: true}, Operation: "a0", Movable: true}
+	p.openLocked("b", &ask, 0).Release()
+	c := p.openLocked("c", &ask, 0)
+	if n := p.counted(t, CauseBalance, resultMoved); n != 0 {
+		t.Errorf("%v moved before a token came", n)
+	}
+	c.Stood(time.Now().Add(-40 * time.Millisecond))
+	c.Prefilled()
+	if a, b, c := p.find("a").moves, p.find("b").moves, p.find("c").moves; a.Gave.Balance != 1 || b != (Moves{}) || c.Took != 1 || c.DowntimeMs < 40 {
+		t.Errorf("a %+v, b %+v, c %+v", a, b, c)
+	}
+	if n := p.counted(t, CauseBalance, resultMoved); n != 1 {
+		t.Errorf("%v moved", n)
+	}
+	moved := c.in.ledger.legs[c].moved
+	c.Release()
+	ask.Moved, ask.Resume = false, true
+	b := p.openLocked("b", &ask, 0)
+	if e := b.in.ledger.legs[b]; e.moves != 1 || e.moved != moved || moved == 0 {
+		t.Errorf("after a failure: %+v", e)
+	}
+	if b.Prefilled(); p.find("b").moves.Took != 0 {
+		t.Error("the failure counts as a move")
+	}
+}
+
+// TestBusyWithALeaver: who takes a stream of an instance that is a member no more
+// gets no other one meanwhile.
+func TestBusyWithALeaver(t *testing.T) {
+	p := still(t, members("a", "b", "gone")...)
+	p.told(t, "a", crowded("a", 20, 1))
+	p.told(t, "b", crowded("b", 2, 1))
+	p.crowd("a", 20)
+	l := p.crowd("gone", 1)[0]
+	p.leaves(l, CauseDrain, forever)
+	l.in.ledger.legs[l].heir = p.find("b")
+	p.retire(p.find("gone"))
+	later(p, time.Millisecond)
+	if list := p.balance(roles.MoveParams{}); len(list) != 0 {
+		t.Errorf("%+v", list)
+	}
+	l.in.ledger.legs[l].asked = 0
+	if list := p.balance(roles.MoveParams{}); len(list) != 1 {
+		t.Errorf("when it has come: %+v", list)
+	}
+}
+
+// BenchmarkBalance is a look at 64 instances with 64 streams each, of which none
+// has too much to do.
+func BenchmarkBalance(b *testing.B) {
+	var names []string
+	for i := range 64 {
+		names = append(names, fmt.Sprint("i", i))
+	}
+	p, err := New(Options{Members: members(names...), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, name := range names {
+		p.note(p.find(name), health{Epoch: "e"}, nil)
+		m := crowded(name, 64, 1)
+		m.MaxSeqs, m.Cost = 128, &cost.Model{Pieces: []cost.Piece{{Fixed: 5, PerDecode: .1}}}
+		p.crowd(name, 64)
+		if err := p.hear(p.find(name), m); err != nil {
+			b.Fatal(err)
+		}
+	}
+	p.now = func() time.Duration { return time.Second / 2 }
+	b.ReportAllocs()
+	for b.Loop() {
+		if list := p.balance(roles.MoveParams{}); len(list) != 0 {
+			b.Fatal(list)
+		}
 	}
 }
 

@@ -90,7 +90,7 @@ type Pool struct {
 	leaving []*instance               // members no more, whose legs have not all ended
 	views   []route.InstanceView      // scratch of Select, as inst
 	traffic map[string]*route.Traffic // by model
-	moved   map[string]history        // streams between two legs, by operation
+	moved   map[string]*history       // streams between two legs, by operation
 	meters  meters
 }
 
@@ -136,7 +136,7 @@ func New(o Options) (*Pool, error) {
 	}
 	start := time.Now()
 	p := &Pool{opts: o, now: func() time.Duration { return time.Since(start) }, changed: make(chan struct{}, 1), traffic: map[string]*route.Traffic{},
-		moved: map[string]history{}, meters: newMeters()}
+		moved: map[string]*history{}, meters: newMeters()}
 	if err := p.meters.register(o.Registry); err != nil {
 		return nil, err
 	}

@@ -102,13 +102,15 @@ func (p *Pool) giveAway(ctx context.Context, m move) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := m.leg
-	e.moved, e.whole = p.now(), m.cause != CauseBalance
-	if !taken {
-		e.asked, e.heir, e.cause = 0, nil, ""
-		p.meters.moves.WithLabelValues(string(m.cause), resultStayed).Inc()
-		return
+	if e.cause == "" {
+		return // its leg has ended
 	}
+	e.moved, e.whole = p.now(), m.cause != CauseBalance
 	e.asked = p.now() + departure
+	if !taken {
+		e.asked = 0
+		p.lapseLocked(e)
+	}
 }
 
 // rerole orders a change of role. A refusal, too, is left alone for the dwell

@@ -118,10 +118,10 @@ func (p MoveParams) Moves(o *Moving) ([]Move, []Verdict) {
 		h := &o.Hosts[i]
 		switch reason := p.blind(o, h); {
 		case reason != "":
-			if len(h.Streams) > 0 {
+			if h.requests() > 0 {
 				verdicts = append(verdicts, Verdict{h.ID, reason})
 			}
-		case h.now(o) >= p.High:
+		case p.Gives(o, h):
 			sources = append(sources, h)
 		case h.Takes:
 			takers = append(takers, h)
@@ -143,6 +143,13 @@ func (p MoveParams) Moves(o *Moving) ([]Move, []Verdict) {
 		}
 	}
 	return moves, verdicts
+}
+
+// Gives reports whether an instance has so much to do that one of its streams
+// should go: only then Moves looks at its Streams and its Turnover.
+func (p MoveParams) Gives(o *Moving, h *Host) bool {
+	p.fill()
+	return p.blind(o, h) == "" && h.now(o) >= p.High
 }
 
 // blind says why nothing can be decided about an instance, "" where it can.
