@@ -166,7 +166,9 @@ func (in *instance) printRest(out io.Writer) {
 
 func (m *moves) print(out io.Writer, name string) {
 	for _, cause := range slices.Sorted(maps.Keys(m.Gave)) {
-		fmt.Fprintf(out, "%s: gave %d streams away: %s\n", name, m.Gave[cause], oneLine(cause))
+		if n := m.Gave[cause]; n > 0 {
+			fmt.Fprintf(out, "%s: gave %d streams away: %s\n", name, n, oneLine(cause))
+		}
 	}
 	if m.Took > 0 {
 		fmt.Fprintf(out, "%s: took %d streams, which stood still for %.0f ms on average\n", name, m.Took, m.DowntimeMs)
