@@ -2,10 +2,10 @@
 // prefills and who decodes, which streams move (moves.go), and who degrades
 // (slow.go). All of it is pure.
 //
-// Decide goes from what the pool knows to at most one change of a role. It follows Arrow and Llumnix's adaptive split (scheduling.md 3.5): flip
-// an instance when one side misses its target and the other has room to spare.
-// What those lack it adds: a band between the two thresholds and a dwell time,
-// so that roles do not thrash.
+// Decide goes from what the pool knows to at most one change of a role. It follows
+// Arrow and Llumnix's adaptive split (scheduling.md 3.5): flip an instance when one
+// side misses its target and the other has room to spare. What those lack it adds:
+// a band between the two thresholds and a dwell time, so that roles do not thrash.
 package roles
 
 import (

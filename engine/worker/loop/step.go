@@ -62,9 +62,9 @@ func (l *Loop) count(j *job, tokens int) {
 }
 
 // failed handles a step that did not happen. Whom a stopped one was for are reaped
-// next. A full KV cache costs the prefix
-// cache its oldest sequence, or the last request its own, to be computed anew
-// later; any other failure ends the requests of the step.
+// next. A full KV cache costs the prefix cache its oldest sequence, or the last
+// request its own, to be computed anew later; any other failure ends the requests
+// of the step.
 func (l *Loop) failed(spans []batch.Span, err error) error {
 	if errors.Is(err, engine.ErrStopped) {
 		return nil
