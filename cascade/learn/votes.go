@@ -6,14 +6,14 @@ import (
 	"github.com/weirhq/weir/cascade/verifier"
 )
 
-// vote learns from a label with votes. Votes among another number of samples than
-// before begin a table of their own.
+// vote learns from a label with votes. Votes of another kind than before, or among
+// another number of samples, begin a table of their own.
 func (e *entry) vote(v verifier.Votes, s verifier.State, w, halfLife float64) {
 	if v.Of < 1 || v.Of > verifier.MostVotes || v.Yes < 0 || v.Yes > v.Of {
 		return
 	}
-	if e.voted == nil || e.voted.Samples() != v.Of {
-		e.voted = verifier.New(v.Of)
+	if e.voted == nil || !e.voted.Reads(v) {
+		e.voted = verifier.NewFor(v)
 	}
 	e.voted.Age(math.Exp2(-1 / halfLife))
 	e.voted.Observe(s, v.Yes, w)
@@ -29,7 +29,7 @@ func (t *Table) verifier(voted *verifier.Table) *verifier.Table {
 	switch {
 	case voted == nil:
 		return shipped
-	case shipped == nil || shipped.Samples() != voted.Samples():
+	case shipped == nil || !shipped.Like(voted):
 		return voted.Clone()
 	}
 	return shipped.Plus(voted)

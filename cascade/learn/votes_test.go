@@ -94,6 +94,10 @@ func TestShippedVotes(t *testing.T) {
 	if v := other.View("c"); v.Verifier.Samples() != 3 || v.VerifierGrade != GradeUnknown {
 		t.Errorf("another number of samples: %d, %s", v.Verifier.Samples(), v.VerifierGrade)
 	}
+	table.Observe(Outcome{Cell: "c", X: []float64{1}, Edge: 1, Cloud: 1, CloudKnown: true, Propensity: 1, Votes: &verifier.Votes{Yes: 2, Of: 3, Sampled: true}})
+	if v := table.View("c"); v.Verifier.Labels() > 1.1 || !v.Verifier.Reads(verifier.Votes{Of: 3, Sampled: true}) || v.VerifierGrade != GradeUnknown {
+		t.Errorf("votes of samples among those of probabilities: %v labels, %s", v.Verifier.Labels(), v.VerifierGrade)
+	}
 	for _, bad := range []verifier.Votes{{Yes: 1}, {Yes: 4, Of: 3}, {Yes: -1, Of: 3}, {Yes: 1, Of: 11}} {
 		other.Observe(Outcome{Cell: "new", X: []float64{1}, Edge: 1, Cloud: 1, CloudKnown: true, Propensity: 1, Votes: &bad})
 		if v := other.View("new"); v.Verifier.Samples() != 5 {

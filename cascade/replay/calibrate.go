@@ -238,7 +238,7 @@ func CalibrateCommand() cli.Command {
 		Usage: calibrateUsage, Run: runCalibrate}
 }
 
-const calibrateUsage = "--data FILE --model NAME --fingerprint SHA256 [--rate R | --threshold T] [--window N] [--verify-samples K] [--out FILE]"
+const calibrateUsage = "--data FILE --model NAME --fingerprint SHA256 [--rate R | --threshold T] [--window N] [--verify-samples K [--verify-sampled]] [--out FILE]"
 
 func runCalibrate(_ context.Context, env cli.Env, args []string) error {
 	var data, model, fingerprint, out, kind string
@@ -254,6 +254,7 @@ func runCalibrate(_ context.Context, env cli.Env, args []string) error {
 	fs.Float64Var(&threshold, "threshold", threshold, "probability below which to escalate, instead of --rate")
 	window := fs.Int("window", 32, "tokens of a stream that are held back; with log-probabilities token by token only")
 	samples := fs.Int("verify-samples", 0, "of how many samples the column votes counts the edge model's yes on its answer; 0 fits no verifier")
+	sampled := fs.Bool("verify-sampled", false, "the column votes counts samples that were drawn, not the rounded probability of YES")
 	fs.StringVar(&out, "out", "", "file to write; standard output without it")
 	if err := cli.ParseFlags(env, fs, calibrateUsage, args); err != nil {
 		return err
@@ -289,7 +290,7 @@ func runCalibrate(_ context.Context, env cli.Env, args []string) error {
 		return err
 	}
 	if *samples > 0 {
-		if c.Verifier, err = CalibrateVerifier(answers, *samples); err != nil {
+		if c.Verifier, err = CalibrateVerifier(answers, verifier.Votes{Of: *samples, Sampled: *sampled}); err != nil {
 			return err
 		}
 		auroc, lower := c.Verifier.Benefit()

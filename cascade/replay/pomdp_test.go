@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/learn"
+	"github.com/weirhq/weir/cascade/verifier"
 )
 
 // voted are n rows whose confidence tells little and whose votes tell as much as
@@ -103,6 +104,9 @@ func TestCalibrateVerifier(t *testing.T) {
 		if code != 0 || err != nil || c.Verifier == nil || c.Verifier.Labels() != 600 || !strings.Contains(errs, "votes of 600 answers: "+string(tt.grade)) {
 			t.Errorf("exit %d, %v: %s", code, err, errs)
 		}
+		if _, text, _ = runCommand(t, append(args, "--verify-samples", "3", "--verify-sampled")...); !strings.Contains(text, `"sampled": true`) && !strings.Contains(text, `"sampled":true`) {
+			t.Errorf("votes of samples: %s", text)
+		}
 		if code, text, _ := runCommand(t, args...); code != 0 || strings.Contains(text, "verifier") {
 			t.Errorf("without being asked: exit %d, %s", code, text)
 		}
@@ -113,7 +117,7 @@ func TestCalibrateVerifier(t *testing.T) {
 			t.Errorf("too many samples: exit %d", code)
 		}
 	}
-	if _, err := CalibrateVerifier([]LabelledAnswer{{Votes: math.NaN()}}, 3); err == nil {
+	if _, err := CalibrateVerifier([]LabelledAnswer{{Votes: math.NaN()}}, verifier.Votes{Of: 3}); err == nil {
 		t.Error("a verifier of no votes")
 	}
 }

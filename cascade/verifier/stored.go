@@ -20,6 +20,7 @@ var ErrTable = errors.New("verifier's table")
 type stored struct {
 	Prompt  int         `json:"prompt"`
 	Votes   int         `json:"votes"`
+	Sampled bool        `json:"sampled,omitempty"`
 	Counts  [][]float64 `json:"counts"`
 	Squares float64     `json:"squares"`
 }
@@ -29,7 +30,7 @@ const mostStored = 1e6
 
 // MarshalJSON implements json.Marshaler.
 func (t *Table) MarshalJSON() ([]byte, error) {
-	v := stored{Prompt: Prompt, Votes: t.votes, Counts: make([][]float64, stateCount), Squares: t.squares}
+	v := stored{Prompt: Prompt, Votes: t.votes, Sampled: t.sampled, Counts: make([][]float64, stateCount), Squares: t.squares}
 	for s := range v.Counts {
 		for o := range t.votes + 1 {
 			v.Counts[s] = append(v.Counts[s], t.counts[s][o]-prior)
@@ -58,7 +59,7 @@ func (t *Table) UnmarshalJSON(data []byte) error {
 	case !(v.Squares >= 0 && v.Squares <= mostStored):
 		return fmt.Errorf("%w: squares is %v, want 0 to %v", ErrTable, v.Squares, mostStored)
 	}
-	next := New(v.Votes)
+	next := NewFor(Votes{Of: v.Votes, Sampled: v.Sampled})
 	for s, row := range v.Counts {
 		if len(row) != v.Votes+1 {
 			return fmt.Errorf("%w: counts[%d] has %d entries, want %d", ErrTable, s, len(row), v.Votes+1)

@@ -35,6 +35,9 @@ const MostVotes = 10
 type Votes struct {
 	Yes int `json:"yes"`
 	Of  int `json:"of"`
+	// Sampled says that samples were drawn and counted; else Yes is the rounded
+	// share of the model's probability. The two scatter differently.
+	Sampled bool `json:"sampled,omitempty"`
 }
 
 // Table counts labelled requests by state and by yes votes. Unlike a threshold
@@ -42,6 +45,7 @@ type Votes struct {
 // which escalation is wasted.
 type Table struct {
 	votes   int
+	sampled bool
 	counts  [stateCount][MostVotes + 1]float64 // with the prior
 	squares float64                            // sum of the squared weights
 }
@@ -60,6 +64,20 @@ func New(samples int) *Table {
 	}
 	return t
 }
+
+// NewFor returns a table for votes like v, as New does.
+func NewFor(v Votes) *Table {
+	t := New(v.Of)
+	t.sampled = v.Sampled
+	return t
+}
+
+// Reads reports whether the table is for votes like v: of as many samples, that
+// were counted in the same way.
+func (t *Table) Reads(v Votes) bool { return v.Of == t.votes && v.Sampled == t.sampled }
+
+// Like reports whether both tables are for the same votes.
+func (t *Table) Like(other *Table) bool { return t.votes == other.votes && t.sampled == other.sampled }
 
 // Samples is the number of samples that the table is for.
 func (t *Table) Samples() int { return t.votes }
@@ -88,8 +106,7 @@ func (t *Table) Clone() *Table {
 	return &c
 }
 
-// Plus returns a table with the labels of both, which are for the same number
-// of samples.
+// Plus returns a table with the labels of both, which are Like each other.
 func (t *Table) Plus(other *Table) *Table {
 	sum := t.Clone()
 	for s := range sum.counts {

@@ -42,7 +42,7 @@ func TestJudge(t *testing.T) {
 
 // drawn is a table of any labels.
 func drawn(t *rapid.T) *Table {
-	v := New(rapid.IntRange(1, MostVotes).Draw(t, "votes"))
+	v := NewFor(Votes{Of: rapid.IntRange(1, MostVotes).Draw(t, "votes"), Sampled: rapid.Bool().Draw(t, "sampled")})
 	for range rapid.IntRange(0, 60).Draw(t, "labels") {
 		v.Observe(State(rapid.IntRange(0, 3).Draw(t, "state")), rapid.IntRange(0, v.votes).Draw(t, "yes"), rapid.Float64Range(.5, 20).Draw(t, "weight"))
 	}
