@@ -97,16 +97,17 @@ func (c *Case) judge(tier int, pe float64, known, failed, unseen bool, votes *ve
 	if e.drafts == 1 {
 		c.next, p = c.last, e.ctl.Policy(policy.Costs{CloudNano: e.cost(c.last, ask.Nano[c.last])})
 	} else {
-		if p = c.weigh(tier, known, failed, ask); p.Rule == cascade.RuleAlwaysEdge && unseen && c.next != tier {
-			return cascade.Verdict{Escalate: true, Wanted: true, Reason: cascade.ReasonLowConfidence, Confidence: pe, Known: known}
-		}
+		p = c.weigh(tier, known, failed, ask)
+	}
+	c.note(&p)
+	if e.drafts > 1 && p.Rule == cascade.RuleAlwaysEdge && unseen && c.next != tier { // a better answer waits
+		return cascade.Verdict{Escalate: true, Wanted: true, Reason: cascade.ReasonLowConfidence, Confidence: pe, Known: known}
 	}
 	if p.Rule == cascade.RuleGain && !math.IsNaN(quality) {
 		p.CloudQuality = quality
 	}
-	c.note(&p)
 	req := cascade.Request{Remaining: ask.Remaining}
-	node := cascade.Node{EdgeReady: true, Link: cascade.LinkUp, CloudCost: ask.Nano[c.next]}
+	node := cascade.Node{EdgeReady: true, Link: cascade.LinkUp, CloudCost: c.most(c.next, ask)}
 	node.Budget, node.Budgeted = e.left(ask.Now)
 	v := cascade.Judge(&req, pe, known, failed, &p, &node)
 	if failed && !v.Escalate { // whatever limit keeps it, the client is told what is wrong
@@ -195,7 +196,7 @@ func (c *Case) reserve(ask *Ask) bool {
 	if !c.affords(c.next, ask) {
 		return false
 	}
-	r.reserved = ask.Nano[c.next]
+	r.reserved = c.most(c.next, ask)
 	c.e.reserved += r.reserved
 	return true
 }
@@ -204,15 +205,32 @@ func (c *Case) reserve(ask *Ask) bool {
 // holds what asking a tier may cost.
 func (c *Case) affords(tier int, ask *Ask) bool {
 	left, budgeted := c.e.left(ask.Now)
-	return !budgeted || tier == 0 || left > 0 && ask.Nano[tier] <= left
+	return !budgeted || tier == 0 || left > 0 && c.most(tier, ask) <= left
 }
 
-// Paid notes what an attempt at a pool has cost, nano-dollars.
-func (c *Case) Paid(pool string, nano int64) {
-	for i, name := range c.e.pools {
-		if name == pool {
-			c.ran[i].paid += nano
-		}
+// most bounds what asking a tier costs: its answer and, where its votes on it may
+// be asked for, another prompt.
+func (c *Case) most(tier int, ask *Ask) int64 {
+	nano := ask.Nano[tier]
+	if tier < c.e.drafts && c.e.votes[tier] && nano < math.MaxInt64/2 {
+		nano *= 2
+	}
+	return nano
+}
+
+// Paid notes what an attempt at a pool has cost, nano-dollars, and how long it took
+// where it brought the whole answer; 0 for another. Of how long equals take
+// Entry.Paid hears.
+func (c *Case) Paid(pool string, nano int64, took time.Duration) {
+	i := slices.Index(c.e.pools, pool)
+	if i < 0 {
+		return
+	}
+	c.ran[i].paid += nano
+	if took > 0 && !c.e.equal(i) {
+		c.e.mu.Lock()
+		defer c.e.mu.Unlock()
+		average(&c.e.took[i], took.Seconds())
 	}
 }
 

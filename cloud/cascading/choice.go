@@ -47,6 +47,7 @@ const (
 	OutCostCap  Out = "cost_cap"
 	OutBudget   Out = "budget"
 	OutDeadline Out = "deadline"
+	OutQuota    Out = "quota" // a limit of the tenant names it and has no room
 )
 
 // Offer is what a request finds of one of the equals.

@@ -159,7 +159,7 @@ func TestInstead(t *testing.T) {
 	if !c.Instead(2, ask) || c.Next() != 2 || e.reserved != 800 {
 		t.Errorf("tier %d, %d reserved", c.Next(), e.reserved)
 	}
-	c.Paid("b", 700)
+	c.Paid("b", 700, 0)
 	c.Settle(ask.Now)
 	if left, _ := e.left(ask.Now); left != 300 || e.reserved != 0 {
 		t.Errorf("%d left, %d reserved", left, e.reserved)

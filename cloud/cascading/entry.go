@@ -56,7 +56,7 @@ type Entry struct {
 	expects  []expectation
 	reserved int64     // nano-dollars of requests under way
 	mean     []float64 // moving means of what answers of the pools cost, nano-dollars
-	took     []float64 // and of how long whole answers of the equals took, seconds
+	took     []float64 // and of how long whole answers took, seconds
 }
 
 // CheckCount refuses numbers of pools, and of equals among them, that no entry

@@ -171,7 +171,7 @@ func TestBudget(t *testing.T) {
 	if s := e.Saved(); s.Spent != 600 {
 		t.Errorf("saved %+v", s)
 	}
-	first.Paid("large", 900)
+	first.Paid("large", 900, 0)
 	first.Settle(now)
 	second.Settle(now)
 	again := entry(t, set)

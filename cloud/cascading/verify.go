@@ -39,8 +39,8 @@ func (o *Options) lacksVotes() bool {
 // Poll says of how many samples the tier's model is to be asked whether its whole
 // answer is right: 0 where its votes could not turn the verdict, and why, or ""
 // where the settings want none. failed says that the answer broke its form or says
-// nothing; patience is how long votes are waited for. Votes come before End.
-func (d *Draft) Poll(failed bool, patience time.Duration, a Ask) (samples int, why ballot.Outcome) {
+// nothing. Votes come before End.
+func (d *Draft) Poll(failed bool, ways *ballot.Ways, a Ask) (samples int, why ballot.Outcome) {
 	set := d.c.e.o.Policy.Verify
 	if set == nil {
 		return 0, ""
@@ -55,26 +55,56 @@ func (d *Draft) Poll(failed bool, patience time.Duration, a Ask) (samples int, w
 		return 0, ballot.Shown
 	case !d.c.e.votes[d.tier]:
 		return 0, ballot.NotViable
-	case a.Remaining != 0 && a.Remaining <= patience:
+	case ways.Unasked(a.Fingerprint) != "":
+		return 0, ways.Unasked(a.Fingerprint)
+	case !ways.Reads(d.c.e.o.Tiers[d.tier].Calibration.Verifier, a.Fingerprint, set.Samples):
+		return 0, ballot.NotViable
+	}
+	turns, rest := d.turns(pe, set.Samples, &a)
+	switch {
+	case !turns:
+		return 0, ballot.Certain
+	case a.Remaining != 0 && a.Remaining <= ways.Waits()+rest:
 		return 0, ballot.Late
 	}
-	plain := d.judge(pe, true, false, &a)
-	next := d.c.next
-	for yes := range set.Samples + 1 {
-		d.votes = &verifier.Votes{Yes: yes, Of: set.Samples}
-		v := d.judge(pe, true, false, &a)
-		d.votes = nil
-		if v.Escalate != plain.Escalate || v.Escalate && d.c.next != next {
-			return set.Samples, ""
-		}
-	}
-	return 0, ballot.Certain
+	return set.Samples, ""
 }
 
-// Votes takes what the tier's model has said of its answer, nil for nothing. It
-// says what that does to the verdict.
+// turns reports whether any number of votes turns the verdict on an answer that is
+// right with probability pe, and how long the pool that may be asked after them
+// takes for an answer.
+func (d *Draft) turns(pe float64, samples int, a *Ask) (turns bool, rest time.Duration) {
+	plain := d.judge(pe, true, false, a)
+	next := d.c.next
+	if plain.Escalate {
+		rest = d.c.e.takes(next)
+	}
+	for yes := range samples + 1 {
+		d.votes = &verifier.Votes{Yes: yes, Of: samples}
+		v := d.judge(pe, true, false, a)
+		if v.Escalate {
+			rest = max(rest, d.c.e.takes(d.c.next))
+		}
+		turns = turns || v.Escalate != plain.Escalate || v.Escalate && d.c.next != next
+	}
+	d.votes = nil
+	return turns, rest
+}
+
+// takes is how long a whole answer of a tier takes, 0 before one has been seen.
+func (e *Entry) takes(tier int) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.duration(tier)
+}
+
+// Votes takes what the tier's model has said of its answer. It says what that does
+// to the verdict: nothing where its table is for votes of another kind.
 func (d *Draft) Votes(v *verifier.Votes, a Ask) (before float64, outcome ballot.Outcome) {
 	pe, _ := d.whole(&a)
+	if !d.c.e.o.Tiers[d.tier].Calibration.Verifier.Reads(*v) {
+		return pe, ballot.NotViable
+	}
 	plain := d.judge(pe, true, false, &a)
 	d.votes = v
 	switch after := d.judge(pe, true, false, &a); {

@@ -183,14 +183,14 @@ func (d *draft) adopt(why cascade.Reason) {
 
 // pay tells a cascade's policy what an attempt has cost.
 func (a *attempt) pay(r *tenants.UsageRecord) {
+	took := time.Duration(0)
+	if r.Outcome == tenants.OutcomeOK {
+		took = time.Duration(r.TotalMicros) * time.Microsecond
+	}
 	if c := a.tries.policy; c != nil {
-		c.Paid(a.pool, r.CostNanoUSD)
+		c.Paid(a.pool, r.CostNanoUSD, took)
 	}
 	if a.choice != nil {
-		took := time.Duration(0)
-		if r.Outcome == tenants.OutcomeOK {
-			took = time.Duration(r.TotalMicros) * time.Microsecond
-		}
 		a.ask.model.Cascade.Paid(a.pool, r.CostNanoUSD, took)
 	}
 }

@@ -75,6 +75,7 @@ type Timeouts struct {
 	Write     time.Duration // for a client that does not read; 30 s
 	Body      time.Duration // for a client to send its request's body; 60 s
 	Lease     time.Duration // for which an unread hand-off is taken to be there; 25 s, instances keep it for 30 s
+	Votes     time.Duration // for a model's word on its own answer; 2 s
 }
 
 // Options are what a Gateway needs.
@@ -134,7 +135,7 @@ func New(o Options) (*Gateway, error) {
 		return nil, errors.New("gateway: Directory, Recorder, Pool, Client, Telemetry and Log are needed")
 	}
 	o.setDefaults()
-	g := &Gateway{opts: o, explain: newExplanations(o.ExplainSize)}
+	g := &Gateway{opts: o, explain: newExplanations(o.ExplainSize), ways: ballot.Ways{Patience: o.Timeouts.Votes}}
 	for name, m := range o.Models {
 		if known, _ := o.Pool.Serves(m.Pool); !known {
 			return nil, fmt.Errorf("model %s: no instance belongs to pool %q", name, m.Pool)

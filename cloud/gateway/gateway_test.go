@@ -126,7 +126,7 @@ func newRig(t testing.TB, adjust func(*Options), instances ...*instanceFake) *ri
 	}
 	t.Cleanup(func() { _ = r.tel.Shutdown() })
 	o := Options{Directory: directory(func() *tenants.Index { return index }), Recorder: AtEnd(r.Record), Pool: p, Client: client, Telemetry: r.tel, Log: log,
-		Models: map[string]Model{"big": {Pool: "big", Named: true}, "auto": {Pool: "big"}}, Node: "gw", Epoch: "ep"}
+		Models: map[string]Model{"big": {Pool: "big", Named: true}, "auto": {Pool: "big"}}, Node: "gw", Epoch: "ep", Timeouts: Timeouts{Votes: time.Minute}}
 	if adjust != nil {
 		adjust(&o)
 	}

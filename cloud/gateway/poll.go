@@ -17,7 +17,7 @@ import (
 // poll asks the draft's own instance whether its answer is right, where the
 // cascade's settings want that and the votes can turn the verdict.
 func (d *draft) poll(failed bool, said func() validate.Answer) {
-	samples, outcome := d.judge.Poll(failed, ballot.Patience, d.now())
+	samples, outcome := d.judge.Poll(failed, &d.g.ways, d.now())
 	if samples > 0 {
 		answer := said()
 		switch {
@@ -41,7 +41,7 @@ func (d *draft) poll(failed bool, said func() validate.Answer) {
 // number is one that no request's count of answers looks at.
 func (d *draft) vote(samples int, text string) ballot.Outcome {
 	v := &attempt{admitted: d.admitted, id: contract.NewID(), began: time.Now(), sel: d.sel, pool: d.pool, number: d.tries.drafts + 1, gaveWay: true}
-	d.story.Attempts = append(d.story.Attempts, explainedTry{Attempt: v.id, Policy: d.result.Policy, Decode: d.sel.Decode.Opaque})
+	d.story.Attempts = append(d.story.Attempts, explainedTry{Attempt: v.id, Pool: d.pool, Policy: d.result.Policy, Decode: d.sel.Decode.Opaque})
 	if err := v.begin(); err != nil {
 		return ballot.Failed
 	}

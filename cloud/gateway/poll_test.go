@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/policy"
@@ -115,7 +116,7 @@ func TestVotesTurnTheVerdict(t *testing.T) {
 		if len(rows) != want || asked != 1 || w.Attempts != want || int64(w.CostUSD) != sum {
 			t.Errorf("%s: told %d attempts for %v, rows %+v", tt.name, w.Attempts, w.CostUSD, rows)
 		}
-		if e := string(r.do(t, http.MethodGet, "/v1/weir/requests/"+got.header.Get(contract.HeaderRequestID), r.key, "").body); !strings.Contains(e, "verify: "+tt.outcome) {
+		if e := string(r.do(t, http.MethodGet, "/v1/weir/requests/"+got.header.Get(contract.HeaderRequestID), r.key, "").body); !strings.Contains(e, "verify: "+tt.outcome) || strings.Contains(e, `"pool":""`) {
 			t.Errorf("%s: explained by %s", tt.name, e)
 		}
 	}
@@ -137,7 +138,7 @@ func TestWhatIsNotPolled(t *testing.T) {
 		{"sure", r, small, smallSays("small talk", -.00001), "", nil, "certain"},
 		{"hardly any labels", unknown, bare, smallSays("small talk", -.2), "", nil, "not_viable"},
 		{"a broken form", r, small, smallSays("small talk", -.2), `,"response_format":{"type":"json_object"}`, nil, "validator_failed"},
-		{"a deadline", r, small, smallSays("small talk", -.2), "", []string{contract.HeaderDeadline, "1500"}, "deadline"},
+		{"a deadline", r, small, smallSays("small talk", -.2), "", []string{contract.HeaderDeadline, "59000"}, "deadline"}, // votes are waited for longer
 		{"a cost cap", r, small, smallSays("small talk", -.2), "", []string{contract.HeaderMaxCost, "1"}, "blocked"},
 		{"a stream that is shown", r, small, (&smallScript{words: []string{"a ", "b ", "c ", "d ", "e ", "f"}, probs: []float64{-.02}, cut: -1}).serve, `,"stream":true,"max_tokens":500`, nil, "shown"},
 	} {
@@ -167,7 +168,6 @@ func TestVotesThatDoNotCome(t *testing.T) {
 		{"is busy", says(503, `{}`), "error", tenants.OutcomeUpstreamError},
 		{"says neither", says(200, `{"choices":[{"logprobs":{"content":[{"top_logprobs":[{"token":"maybe","logprob":-1}]}]}}]}`), "unread", tenants.OutcomeEscalated},
 		{"tells nothing", says(200, `{"choices":[{"message":{"content":"YES"}}]}`), "unsupported", tenants.OutcomeEscalated},
-		{"samples nothing", says(400, `{"error":{"message":"no","param":"n"}}`), "unsupported", tenants.OutcomeUpstreamError},
 	} {
 		small.on(func(w http.ResponseWriter, r *http.Request, body map[string]any) bool {
 			if asksForVotes(body) {
@@ -190,6 +190,42 @@ func TestVotesThatDoNotCome(t *testing.T) {
 		}
 		if e := string(r.do(t, http.MethodGet, "/v1/weir/requests/"+got.header.Get(contract.HeaderRequestID), r.key, "").body); !strings.Contains(e, "verify: "+tt.outcome) {
 			t.Errorf("%s: explained by %s", tt.name, e)
+		}
+	}
+	small.on(votes(0, smallSays("small talk", -.2)))
+	got := r.chat(t, `{"model":"auto","messages":[{"role":"user","content":"hi"}]}`)
+	if w := weirAt(t, got); w.Model != "small" || w.Attempts != 1 || len(r.newRows(t)) != 1 {
+		t.Errorf("samples are asked for, which the table is not for: %s", got.body)
+	}
+}
+
+// A pool whose votes do not come in time is left alone after three of them, and
+// costs nothing then.
+func TestVotesThatComeTooLate(t *testing.T) {
+	small, large := newInstance(t, "s", "mixed"), newInstance(t, "l", "mixed")
+	small.model, small.weights = "small", "small"
+	r := newRig(t, func(o *Options) {
+		o.Models["auto"] = polled(t, policy.Settings{Verify: &policy.Verify{Samples: 3}}, 200, "small", "big")
+		o.Timeouts.Votes = 50 * time.Millisecond
+	}, small, large)
+	small.on(func(w http.ResponseWriter, req *http.Request, body map[string]any) bool {
+		if asksForVotes(body) {
+			<-req.Context().Done()
+			return true
+		}
+		return smallSays("small talk", -.2)(w, req, body)
+	})
+	for i, want := range []string{"timeout", "timeout", "timeout", "slow"} {
+		got := r.chat(t, `{"model":"auto","messages":[{"role":"user","content":"hi"}]}`)
+		rows := 2
+		if want == "slow" {
+			rows = 1
+		}
+		if w := weirAt(t, got); w.Model != "small" || w.Attempts != rows || len(r.newRows(t)) != rows {
+			t.Errorf("%d: %s", i, got.body)
+		}
+		if e := string(r.do(t, http.MethodGet, "/v1/weir/requests/"+got.header.Get(contract.HeaderRequestID), r.key, "").body); !strings.Contains(e, "verify: "+want) {
+			t.Errorf("%d: explained by %s", i, e)
 		}
 	}
 }

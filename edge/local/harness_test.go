@@ -114,7 +114,8 @@ func startNode(t testing.TB, change func(*local.Options)) *node {
 	n.tel = tel
 	client := &http.Transport{}
 	opt := local.Options{
-		Model: "hub-edge", CloudModels: []string{"hub-cloud"}, TenantID: cloudtest.Tenant, DeviceID: cloudtest.Device,
+		VoteTime: time.Minute, // on a loaded machine too
+		Model:    "hub-edge", CloudModels: []string{"hub-cloud"}, TenantID: cloudtest.Tenant, DeviceID: cloudtest.Device,
 		Calibration: calibration(), Policy: cascade.ThresholdPolicy(.75),
 		FirstByte: time.Minute, Stall: time.Minute,
 		Cloud: n.link, Worker: sup, Roster: ros, Recorder: n.rows, Telemetry: tel, Log: log,

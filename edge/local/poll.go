@@ -75,7 +75,7 @@ func (p *poll) ask(ctx context.Context) ballot.Heard {
 	if heard.Sent {
 		p.record(began, &heard)
 	}
-	if heard.Votes != nil {
+	if heard.Votes != nil || heard.Outcome == ballot.Timeout {
 		s.voting.add(s.opt.Now().Sub(began))
 	}
 	return heard

@@ -67,6 +67,7 @@ type Options struct {
 	WriteTime   time.Duration // a client may take to read one event: 30 s
 	FirstByte   time.Duration // 30 s
 	Stall       time.Duration // 10 s
+	VoteTime    time.Duration // for the model's word on its own answer: 2 s
 	Heartbeat   time.Duration // between comments while an answer is held: 2 s
 	MaxInflight int           // requests at once: 256
 	MaxLocal    int           // local generations beyond which the edge counts as busy: 32
@@ -158,7 +159,7 @@ func New(opt Options) (*Server, error) {
 	return &Server{
 		opt: opt, tracer: opt.Telemetry.Tracer, metrics: m,
 		gate: make(chan struct{}, opt.MaxInflight), local: make(chan struct{}, 4*opt.MaxLocal),
-		outbox: newOutbox(), pace: pace.New(scoresPerSecond, mostScores), latency: newLatency(), generation: newLatency(), voting: newLatency(), ring: newRing(ringSize), rules: opt.Rules,
+		outbox: newOutbox(), pace: pace.New(scoresPerSecond, mostScores), latency: newLatency(), generation: newLatency(), voting: newLatency(), ways: ballot.Ways{Patience: opt.VoteTime}, ring: newRing(ringSize), rules: opt.Rules,
 	}, nil
 }
 

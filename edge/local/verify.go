@@ -42,6 +42,9 @@ func (f *flight) verify(v cascade.Verdict) cascade.Verdict {
 // unasked is why nobody is asked, "" where somebody is.
 func (f *flight) unasked(v *cascade.Verdict, view *learn.View) ballot.Outcome {
 	c, s := f.c, f.s
+	health, _ := s.opt.Worker.Health()
+	model := health.Fingerprint.Weights
+	deaf := s.ways.Unasked(model)
 	_, blocked := cascade.Blocks(c.ask, c.node)
 	switch {
 	case v.Reason == cascade.ReasonValidatorFailed:
@@ -56,7 +59,11 @@ func (f *flight) unasked(v *cascade.Verdict, view *learn.View) ballot.Outcome {
 		return ballot.NoText
 	case blocked != "":
 		return ballot.Blocked
-	case view.VerifierGrade != learn.GradeUsable || view.Verifier.Samples() != c.settings().Verify.Samples:
+	case view.VerifierGrade != learn.GradeUsable:
+		return ballot.NotViable
+	case deaf != "":
+		return deaf
+	case !s.ways.Reads(view.Verifier, model, c.settings().Verify.Samples):
 		return ballot.NotViable
 	case !cascade.VotesMatter(v.Confidence, &c.policy, view.CloudQuality, view.Verifier):
 		return ballot.Certain
@@ -83,13 +90,17 @@ func (f *flight) poll(v cascade.Verdict, view *learn.View) cascade.Verdict {
 	}
 	node := c.refresh(s)
 	pe, pol := v.Confidence, c.policy
-	if heard.Votes != nil {
+	told := heard.Votes != nil && view.Verifier.Reads(*heard.Votes)
+	if heard.Votes != nil && !told { // of another kind than the table's since just now
+		heard.Outcome = ballot.NotViable
+	}
+	if told {
 		c.vote.Votes, c.vote.Before = heard.Votes, &v.Confidence
 		pe, pol = cascade.Voted(pe, pol, view.CloudQuality, view.Verifier, heard.Votes.Yes)
 	}
 	after := cascade.Judge(&c.ask, pe, true, false, &pol, &node)
 	switch c.vote.Outcome = heard.Outcome; {
-	case heard.Votes == nil:
+	case !told:
 	case after.Wanted == v.Wanted:
 		c.vote.Outcome = ballot.Same
 	case after.Wanted:

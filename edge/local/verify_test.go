@@ -31,11 +31,16 @@ func telling() *verifier.Table {
 // startVerifying starts a node whose tenant verifies, with a table that is usable.
 func startVerifying(t *testing.T) (*node, *pupil, *records) {
 	n, p, log := startPupil(t)
+	n.verifies(p)
+	return n, p, log
+}
+
+// verifies lets a node's tenant verify, with a table that is usable.
+func (n *node) verifies(p *pupil) {
 	p.set(func(v *learn.View) {
 		v.Verifier, v.VerifierGrade, v.CloudQuality = telling(), learn.GradeUsable, .95
 	})
 	n.setPolicy(2, tenants.Policy{Spec: json.RawMessage(`{"verify":{"samples":3},"shadow":0}`)})
-	return n, p, log
 }
 
 // Replies whose signal alone keeps, or lets over, and that votes may turn.
@@ -52,7 +57,8 @@ func voting(r workertest.Reply, v workertest.Vote) workertest.Reply {
 // Votes turn a kept answer into an escalation and back; what it took is in the
 // ledger, in the record and in the explanation.
 func TestVotesTurnTheVerdict(t *testing.T) {
-	n, _, log := startVerifying(t)
+	n, p, log := startVerifying(t)
+	table := telling()
 	for i, tt := range []struct {
 		name    string
 		reply   workertest.Reply
@@ -60,14 +66,22 @@ func TestVotesTurnTheVerdict(t *testing.T) {
 		reason  cascade.Reason
 		yes     int
 		outcome string
+		asked   int
 	}{
-		{"kept, and right", voting(keeps, workertest.Vote{Yes: .95}), cascade.TierEdge, cascade.ReasonConfident, 3, "same"},
-		{"kept, but wrong", voting(keeps, workertest.Vote{Yes: .05}), cascade.TierCloud, cascade.ReasonLowConfidence, 0, "escalates"},
-		{"doubtful, and wrong", voting(letsOver, workertest.Vote{Yes: .05}), cascade.TierCloud, cascade.ReasonLowConfidence, 0, "same"},
-		{"doubtful, but right", voting(letsOver, workertest.Vote{Yes: .95}), cascade.TierEdge, cascade.ReasonConfident, 3, "keeps"},
-		{"samples where nothing is told", voting(letsOver, workertest.Vote{Sampled: "yyy"}), cascade.TierCloud, cascade.ReasonLowConfidence, -1, "unsupported"},
-		{"and then they are asked for", voting(letsOver, workertest.Vote{Sampled: "yyy"}), cascade.TierEdge, cascade.ReasonConfident, 3, "keeps"},
+		{"kept, and right", voting(keeps, workertest.Vote{Yes: .95}), cascade.TierEdge, cascade.ReasonConfident, 3, "same", 1},
+		{"kept, but wrong", voting(keeps, workertest.Vote{Yes: .05}), cascade.TierCloud, cascade.ReasonLowConfidence, 0, "escalates", 1},
+		{"doubtful, and wrong", voting(letsOver, workertest.Vote{Yes: .05}), cascade.TierCloud, cascade.ReasonLowConfidence, 0, "same", 1},
+		{"doubtful, but right", voting(letsOver, workertest.Vote{Yes: .95}), cascade.TierEdge, cascade.ReasonConfident, 3, "keeps", 1},
+		{"samples where nothing is told", voting(letsOver, workertest.Vote{Sampled: "yyy"}), cascade.TierCloud, cascade.ReasonLowConfidence, -1, "unsupported", 1},
+		{"which the table is not for", voting(letsOver, workertest.Vote{Sampled: "yyy"}), cascade.TierCloud, cascade.ReasonLowConfidence, -1, "not_viable", 0},
+		{"and then they are asked for", voting(letsOver, workertest.Vote{Sampled: "yyy"}), cascade.TierEdge, cascade.ReasonConfident, 3, "keeps", 1},
 	} {
+		if i == 6 {
+			if err := json.Unmarshal([]byte(`{"prompt":1,"votes":3,"sampled":true,"counts":[[0,0,0,200],[200,0,0,0],[0,0,0,0],[0,0,0,0]],"squares":400}`), table); err != nil {
+				t.Fatal(err)
+			}
+			p.set(func(v *learn.View) { v.Verifier = table })
+		}
 		n.worker.Set(tt.reply)
 		asked, rows := len(n.worker.Seen()), len(n.rows.all())
 		a := n.chat("")
@@ -76,23 +90,23 @@ func TestVotesTurnTheVerdict(t *testing.T) {
 		if a.weir.Tier != tt.tier || a.weir.Reason != tt.reason {
 			t.Errorf("%s: %+v", tt.name, a.weir)
 		}
-		if calls := len(n.worker.Seen()) - asked; calls != 2 {
+		if calls := len(n.worker.Seen()) - asked; calls != 1+tt.asked {
 			t.Errorf("%s: the worker was asked %d times", tt.name, calls)
 		}
 		e := n.get("/v1/weir/requests/"+a.header.Get("X-Request-Id"), 200)
 		if !strings.Contains(e, fmt.Sprintf(`"verify":{"outcome":%q`, tt.outcome)) || !strings.Contains(e, `"grade":"usable"`) {
 			t.Errorf("%s: explained by %s", tt.name, e)
 		}
-		attempts := 2
+		attempts := 1 + tt.asked
 		if tt.tier == cascade.TierCloud {
-			attempts = 3
+			attempts++
 		}
-		if a.weir.Attempts != attempts || a.weir.EdgeTokens != 5 {
+		if a.weir.Attempts != attempts || a.weir.EdgeTokens != 4+tt.asked {
 			t.Errorf("%s: %d attempts, %d tokens", tt.name, a.weir.Attempts, a.weir.EdgeTokens)
 		}
 		all := n.rows.all()[rows:]
-		if len(all) != 2 || all[0].ErrorCode != "verify" || all[0].Outcome != tenants.OutcomeEscalated || all[0].InputTokens != 11 || all[0].OutputTokens != 1 ||
-			all[0].AttemptID == all[1].AttemptID || all[0].OperationID != all[1].OperationID {
+		if len(all) != 1+tt.asked || tt.asked == 1 && (all[0].ErrorCode != "verify" || all[0].Outcome != tenants.OutcomeEscalated || all[0].InputTokens != 11 || all[0].OutputTokens != 1 ||
+			all[0].AttemptID == all[1].AttemptID || all[0].OperationID != all[1].OperationID) {
 			t.Errorf("%s: rows %+v", tt.name, all)
 		}
 		if tt.yes < 0 {
@@ -101,11 +115,11 @@ func TestVotesTurnTheVerdict(t *testing.T) {
 			}
 			continue
 		}
-		if r.Votes == nil || *r.Votes != (verifier.Votes{Yes: tt.yes, Of: 3}) || r.Before == nil || *r.Before == *r.Conf {
+		if r.Votes == nil || !table.Reads(*r.Votes) || r.Votes.Yes != tt.yes || r.Before == nil || *r.Before == *r.Conf {
 			t.Fatalf("%s: record %+v", tt.name, r)
 		}
 		pol := cascade.ThresholdPolicy(.75)
-		if pe, _ := cascade.Voted(*r.Before, pol, .95, telling(), r.Votes.Yes); pe != *r.Conf || (pe < .75) != (tt.tier == cascade.TierCloud) {
+		if pe, _ := cascade.Voted(*r.Before, pol, .95, table, r.Votes.Yes); pe != *r.Conf || (pe < .75) != (tt.tier == cascade.TierCloud) {
 			t.Errorf("%s: played again %v, was %v", tt.name, pe, *r.Conf)
 		}
 	}
@@ -202,22 +216,18 @@ func TestVerifiedStreams(t *testing.T) {
 // say it is not asked again.
 func TestVotesThatDoNotCome(t *testing.T) {
 	n, _, log := startVerifying(t)
-	hangs := make(chan struct{})
-	defer close(hangs)
 	for i, tt := range []struct {
 		name    string
 		vote    workertest.Vote
 		outcome string
 		asked   int
 	}{
-		{"hangs", workertest.Vote{Gate: hangs}, "timeout", 1},
 		{"fails", workertest.Vote{Status: 500}, "error", 1},
 		{"is no JSON", workertest.Vote{Says: "<html>"}, "error", 1},
 		{"says neither", workertest.Vote{Says: `{"choices":[{"logprobs":{"content":[{"top_logprobs":[{"token":"maybe","logprob":-0.1}]}]}}]}`}, "unread", 1},
 		{"is too long", workertest.Vote{Says: strings.Repeat("x", 2<<20)}, "error", 1},
 		{"refuses probabilities", workertest.Vote{Status: 400, Param: "top_logprobs"}, "unsupported", 1},
-		{"refuses samples", workertest.Vote{Status: 400, Param: "n"}, "unsupported", 1},
-		{"is not asked again", workertest.Vote{Yes: 1}, "unsupported", 0},
+		{"gives samples, which the table is not for", workertest.Vote{Yes: 1}, "not_viable", 0},
 	} {
 		n.worker.Set(voting(letsOver, tt.vote))
 		asked := n.worker.Votes()
@@ -228,6 +238,32 @@ func TestVotesThatDoNotCome(t *testing.T) {
 		}
 		if e := n.get("/v1/weir/requests/"+a.header.Get("X-Request-Id"), 200); !strings.Contains(e, `"verify":{"outcome":"`+tt.outcome) {
 			t.Errorf("%s: explained by %s", tt.name, e)
+		}
+	}
+}
+
+// A model server whose votes do not come in time is left alone after three of them.
+func TestVotesThatComeTooLate(t *testing.T) {
+	p, log := &pupil{}, &records{}
+	n := startNode(t, func(o *local.Options) {
+		p.view = learn.View{Calibration: *o.Calibration, Calibrated: true}
+		o.Learner, o.Decisions, o.VoteTime = p, log, 50*time.Millisecond
+	})
+	n.verifies(p)
+	hangs := make(chan struct{})
+	defer close(hangs)
+	n.worker.Set(voting(letsOver, workertest.Vote{Gate: hangs}))
+	for i, tt := range []struct {
+		outcome string
+		asked   int
+	}{{"timeout", 1}, {"timeout", 2}, {"timeout", 3}, {"slow", 3}} {
+		a := n.chat("")
+		settled(t, log, i+1)
+		if a.weir.Tier != cascade.TierCloud || a.weir.Reason != cascade.ReasonLowConfidence || n.worker.Votes() != tt.asked {
+			t.Errorf("%d: %+v after %d questions", i, a.weir, n.worker.Votes())
+		}
+		if e := n.get("/v1/weir/requests/"+a.header.Get("X-Request-Id"), 200); !strings.Contains(e, `"verify":{"outcome":"`+tt.outcome) {
+			t.Errorf("%d: explained by %s", i, e)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/internal/openai"
 )
 
-// Patience bounds how long votes are waited for.
+// Patience bounds how long votes are waited for, where Ways names no other bound.
 const Patience = 2 * time.Second
 
 // Code is the error code in the ledger's rows of such requests: it tells what they
@@ -44,6 +44,7 @@ const (
 	Late        Outcome = "deadline"
 	Capped      Outcome = "cap" // the request has made its attempts
 	Busy        Outcome = "busy"
+	Slow        Outcome = "slow"        // its votes have lately not come in time
 	Unsupported Outcome = "unsupported" // the model server can tell no votes
 )
 
@@ -60,11 +61,11 @@ type Heard struct {
 // Ask asks once about an answer of a model, named by its fingerprint. send sends a
 // body to its server and returns the answer.
 func (w *Ways) Ask(ctx context.Context, model string, c *Case, send func(context.Context, openai.Body) ([]byte, error)) (h Heard) {
-	way := w.Of(model)
-	if way == Nowise {
-		return Heard{Outcome: Unsupported}
+	if why := w.Unasked(model); why != "" {
+		return Heard{Outcome: why}
 	}
-	short, stop := context.WithTimeout(ctx, Patience)
+	way := w.Of(model)
+	short, stop := context.WithTimeout(ctx, w.Waits())
 	defer stop()
 	h.Sent = true
 	data, err := send(short, c.Ask(way))
@@ -74,13 +75,19 @@ func (w *Ways) Ask(ctx context.Context, model string, c *Case, send func(context
 			h.Votes = &v
 		}
 	}
-	w.tell(model, way, err)
+	late := !h.Ran && short.Err() != nil
 	switch {
-	case err == nil:
+	case late && ctx.Err() != nil: // whoever asks has left: that says nothing of the server
+		h.Outcome = Failed
+		return h
+	case late:
+		h.Outcome = Timeout
+	}
+	w.tell(model, way, err, late)
+	switch {
+	case err == nil, late:
 	case errors.Is(err, ErrUnread):
 		h.Outcome = Unread
-	case short.Err() != nil && ctx.Err() == nil:
-		h.Outcome = Timeout
 	case w.Of(model) != way:
 		h.Outcome = Unsupported
 	default:

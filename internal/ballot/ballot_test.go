@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/cascade/verifier"
 	"github.com/weirhq/weir/internal/openai"
@@ -72,6 +73,9 @@ func TestCount(t *testing.T) {
 		{"none told", Probs, top(``), 0, ErrNoProbs},
 		{"no logprobs", Probs, `{"choices":[{"message":{"content":"YES"}}]}`, 0, ErrNoProbs},
 		{"no choices", Probs, `{}`, 0, ErrNoProbs},
+		{"ends at once", Probs, `{"choices":[{"message":{"content":""},"logprobs":null}],"usage":{"completion_tokens":0}}`, 0, ErrUnread},
+		{"ends at once, with nothing to tell", Probs, `{"choices":[{"message":{"content":""},"logprobs":{"content":[]}}]}`, 0, ErrUnread},
+		{"a text that ends at once", Probs, `{"choices":[{"text":"","logprobs":null}]}`, 0, ErrUnread},
 		{"text", Probs, `{"choices":[{"text":"NO","logprobs":{"tokens":["NO"],"top_logprobs":[{"NO":-0.1,"YES":-9}]}}]}`, 0, nil},
 		{"samples", Samples, `{"choices":[{"message":{"content":"YES"}},{"message":{"content":" yes"}},{"message":{"content":"NO"}},{"message":{"content":null}},{"message":{"content":"hm"}}]}`, 3, nil},
 		{"text samples", Samples, `{"choices":[{"text":"y"},{"text":"y"},{"text":"y"},{"text":"n"},{"text":"y"}]}`, 4, nil},
@@ -79,7 +83,7 @@ func TestCount(t *testing.T) {
 		{"samples of nothing", Samples, `{"choices":[{"text":"?"},{},{},{},{}]}`, 0, ErrUnread},
 	} {
 		v, _, err := (&Case{Samples: 5}).Count(tt.way, []byte(tt.data))
-		if !errors.Is(err, tt.err) || err == nil && (v != verifier.Votes{Yes: tt.yes, Of: 5}) {
+		if !errors.Is(err, tt.err) || err == nil && (v != verifier.Votes{Yes: tt.yes, Of: 5, Sampled: tt.way == Samples}) {
 			t.Errorf("%s: %+v, %v", tt.name, v, err)
 		}
 	}
@@ -101,13 +105,13 @@ func TestWays(t *testing.T) {
 		{nil, Probs}, {ErrUnread, Probs}, {openai.BadRequest("messages", "x", "no"), Probs},
 		{openai.BadRequest("top_logprobs", "x", "no"), Samples}, {ErrUnread, Samples}, {fmt.Errorf("so: %w", ErrNoSamples), Nowise}, {nil, Nowise},
 	} {
-		w.tell("m", w.Of("m"), tt.err)
+		w.tell("m", w.Of("m"), tt.err, false)
 		if got := w.Of("m"); got != tt.want || w.Of("other") != Probs {
 			t.Errorf("%d, %v: %d", i, tt.err, got)
 		}
 	}
 	for i := range 3 * mostKnown {
-		w.tell(fmt.Sprint(i), Probs, ErrNoProbs)
+		w.tell(fmt.Sprint(i), Probs, ErrNoProbs, false)
 	}
 	if len(w.by) > mostKnown {
 		t.Errorf("%d are remembered", len(w.by))
@@ -132,7 +136,7 @@ func TestAskOnce(t *testing.T) {
 		{t.Context(), "", errors.New("down"), Heard{Outcome: Failed, Sent: true}},
 		{gone, "", context.Canceled, Heard{Outcome: Failed, Sent: true}},
 		{t.Context(), `{}`, nil, Heard{Outcome: Unsupported, Sent: true, Ran: true}},
-		{t.Context(), `{"choices":[{"text":"yes"}]}`, nil, Heard{Votes: &verifier.Votes{Yes: 1, Of: 1}, Sent: true, Ran: true}},
+		{t.Context(), `{"choices":[{"text":"yes"}]}`, nil, Heard{Votes: &verifier.Votes{Yes: 1, Of: 1, Sampled: true}, Sent: true, Ran: true}},
 		{t.Context(), `{}`, nil, Heard{Outcome: Unsupported, Sent: true, Ran: true}},
 		{t.Context(), `{}`, nil, Heard{Outcome: Unsupported}},
 	} {
@@ -140,6 +144,64 @@ func TestAskOnce(t *testing.T) {
 		if !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%d: %+v, want %+v", i, got, tt.want)
 		}
+	}
+}
+
+// A server that does not answer in time is left alone after three questions, longer
+// each time, and is asked as before once it has answered.
+func TestSlowServersAreLeftAlone(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	w := Ways{Patience: time.Millisecond, Now: func() time.Time { return now }}
+	c := &Case{Text: true, Request: &openai.Request{}, Samples: 1}
+	hangs := func(ctx context.Context, _ openai.Body) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() }
+	answers := func(context.Context, openai.Body) ([]byte, error) {
+		return []byte(`{"choices":[{"logprobs":{"top_logprobs":[{"YES":-0.1}]}}]}`), nil
+	}
+	for i, tt := range []struct {
+		later time.Duration
+		send  func(context.Context, openai.Body) ([]byte, error)
+		want  Outcome
+	}{
+		{0, hangs, Timeout}, {0, hangs, Timeout}, {0, answers, ""}, // in a row
+		{0, hangs, Timeout}, {0, hangs, Timeout}, {0, hangs, Timeout},
+		{0, answers, Slow}, {time.Minute - 1, answers, Slow},
+		{1, hangs, Timeout}, {time.Minute, answers, Slow}, {time.Minute, hangs, Timeout}, {4 * time.Minute, answers, ""},
+		{0, hangs, Timeout}, {0, hangs, Timeout}, {0, hangs, Timeout}, {time.Minute, answers, ""},
+	} {
+		now = now.Add(tt.later)
+		h := w.Ask(t.Context(), "m", c, tt.send)
+		if h.Outcome != tt.want || h.Sent == (tt.want == Slow) {
+			t.Errorf("%d: %+v, want %q", i, h, tt.want)
+		}
+		if w.Unasked("other") != "" {
+			t.Error("another model is left alone")
+		}
+	}
+	for range 100 { // each after the pause before
+		now = now.Add(mostPause)
+		w.tell("m", Probs, context.DeadlineExceeded, true)
+	}
+	if now = now.Add(mostPause); w.Unasked("m") != "" {
+		t.Error("a pause of more than an hour")
+	}
+	w.tell("m", Probs, context.DeadlineExceeded, true)
+	if before := w.by["m"]; before.late < mostLate {
+		t.Errorf("%+v", before)
+	} else if w.tell("m", Probs, context.DeadlineExceeded, true); w.by["m"] != before {
+		t.Error("questions that were on their way make the pause longer")
+	}
+}
+
+// A table is for votes of its own kind.
+func TestTablesOfOtherVotes(t *testing.T) {
+	var w Ways
+	probs, samples := verifier.New(3), verifier.NewFor(verifier.Votes{Of: 3, Sampled: true})
+	if !w.Reads(probs, "m", 3) || w.Reads(probs, "m", 5) || w.Reads(samples, "m", 3) || w.Reads(nil, "m", 3) {
+		t.Error("of a server that tells probabilities")
+	}
+	w.tell("m", Probs, ErrNoProbs, false)
+	if w.Reads(probs, "m", 3) || !w.Reads(samples, "m", 3) {
+		t.Error("of one that gives samples")
 	}
 }
 

@@ -72,8 +72,11 @@ func sane(u openai.Usage) openai.Usage {
 
 // weigh turns the probability of YES against NO into votes.
 func (c *Case) weigh(choices []vote) (v verifier.Votes, err error) {
-	if len(choices) == 0 || choices[0].Logprobs == nil {
+	switch {
+	case len(choices) == 0:
 		return v, ErrNoProbs
+	case choices[0].Logprobs == nil:
+		return v, choices[0].untold()
 	}
 	yes, no, told := 0.0, 0.0, false
 	add := func(token string, logprob *float64) {
@@ -101,11 +104,31 @@ func (c *Case) weigh(choices []vote) (v verifier.Votes, err error) {
 	}
 	switch {
 	case !told:
-		return v, ErrNoProbs
+		return v, choices[0].untold()
 	case !(yes+no > 0):
 		return v, ErrUnread
 	}
 	return c.votes(yes / (yes + no)), nil
+}
+
+// untold is why a choice tells no probabilities: one that ended at once has no token
+// to tell them of.
+func (s *vote) untold() error {
+	if s.said() == "" {
+		return ErrUnread
+	}
+	return ErrNoProbs
+}
+
+// said is the choice's text.
+func (s *vote) said() string {
+	switch {
+	case s.Message.Content != nil:
+		return *s.Message.Content
+	case s.Text != nil:
+		return *s.Text
+	}
+	return ""
 }
 
 // poll counts samples that say yes among those that say either.
@@ -115,14 +138,7 @@ func (c *Case) poll(choices []vote) (v verifier.Votes, err error) {
 	}
 	yes, no := 0, 0
 	for _, s := range choices {
-		text := s.Message.Content
-		if text == nil {
-			text = s.Text
-		}
-		if text == nil {
-			continue
-		}
-		switch said(*text) {
+		switch said(s.said()) {
 		case saysYes:
 			yes++
 		case saysNo:
@@ -132,7 +148,9 @@ func (c *Case) poll(choices []vote) (v verifier.Votes, err error) {
 	if yes+no == 0 {
 		return v, ErrUnread
 	}
-	return c.votes(float64(yes) / float64(yes+no)), nil
+	v = c.votes(float64(yes) / float64(yes+no))
+	v.Sampled = true
+	return v, nil
 }
 
 func (c *Case) votes(yes float64) verifier.Votes {
