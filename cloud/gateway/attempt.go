@@ -92,6 +92,9 @@ func (g *Gateway) complete(c *gin.Context) {
 		defer a.stream.close()
 	}
 	g.budget(a.ask.model.Pool).Add(retriesPerRequest, a.tries.began)
+	if a.choice != nil {
+		g.meter.chosen(a.ask.req.Model, a.ask.model.Pool, a.choice.How)
+	}
 	if a.cascades() {
 		a.cascade()
 		return
@@ -118,11 +121,9 @@ func (a *admitted) try() bool {
 	sel, decision := g.opts.Pool.Select(policy, trigger, a.poolAsk(), a.seed())
 	a.tries.left = route.Process{}
 	if sel.Decode == nil {
-		if a.choice.holds(a.ask.model.Pool) && len(a.choice.Rest) > 0 {
-			a.story.addDecision(a.ask.model.Pool, decision)
-			if a.another(false) {
-				return false
-			}
+		a.story.addDecision(a.ask.model.Pool, decision)
+		if a.another(false) {
+			return false
 		}
 		a.noInstance(decision)
 		return true

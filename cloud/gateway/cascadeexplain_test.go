@@ -36,6 +36,26 @@ func layers(t *testing.T, small, mid float64, quality ...float64) *rig {
 	return newRig(t, func(o *Options) { o.Models["auto"] = layered(t, set, []string{"small", "mid", "big"}, quality...) }, all...)
 }
 
+// An attempt that follows a failure within a pool was not let over, and a pool
+// without an instance is told of once.
+func TestRetriesAreNotLetOver(t *testing.T) {
+	small, l1, l2 := newInstance(t, "s", "mixed"), newInstance(t, "l1", "mixed"), newInstance(t, "l2", "mixed")
+	small.model, small.weights = "small", "small"
+	small.on(smallSays("small talk", -3))
+	r := newRig(t, func(o *Options) { o.Models["auto"] = polled(t, policy.Settings{}, 0, "small", "big") }, small, l1, l2)
+	for _, in := range []*instanceFake{l1, l2} {
+		in.on(says(503, `{}`))
+	}
+	e := r.explainedOf(t, r.chat(t, `{"model":"auto","max_tokens":2,"messages":[{"role":"user","content":"hi"}]}`))
+	told := ""
+	for _, a := range e.Attempts {
+		told += a.Pool + "/" + string(a.Why) + "/" + string(a.Rejected) + " "
+	}
+	if told != "small// big/low_confidence/ big// big//all_failed " {
+		t.Errorf("attempts %s", told)
+	}
+}
+
 const askThree = `{"model":"auto","max_tokens":2,"messages":[{"role":"user","content":"hi"}]}`
 
 // A cascade's way is explained pool by pool: what was judged and why it gave way,

@@ -131,9 +131,10 @@ func (a *admitted) newStory() *explanation {
 // describe notes where an attempt goes and counts a split that failed.
 func (a *attempt) describe(d route.Decision) {
 	a.story.addDecision(a.pool, d)
-	t := &a.story.Attempts[len(a.story.Attempts)-1]
+	last := len(a.story.Attempts) - 1
+	t := &a.story.Attempts[last]
 	t.Attempt, t.Decode = a.id, a.sel.Decode.Opaque
-	if a.tries.policy != nil && len(a.story.Attempts) > 1 {
+	if a.tries.policy != nil && last > 0 && a.story.Attempts[last-1].Pool != a.pool {
 		t.Why = a.result.Reason
 	}
 	if a.sel.Prefill != nil {

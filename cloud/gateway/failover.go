@@ -135,11 +135,10 @@ func cutOff(err *openai.Error) *openai.Error {
 		Message: "the answer was cut off: " + err.Message}
 }
 
-// noInstance ends a request that nobody can take.
+// noInstance ends a request that nobody can take, as the decision d says.
 func (a *admitted) noInstance(d route.Decision) {
 	rejected := d.Action.(route.Reject)
 	cause := rejected.Cause
-	a.story.addDecision(a.ask.model.Pool, d)
 	if a.standsIn(cascade.ReasonCloudError) {
 		return
 	}
