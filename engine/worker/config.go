@@ -48,6 +48,7 @@ type Config struct {
 	KVExportBytes   int64         `yaml:"kv_export_bytes" default:"1073741824" usage:"most bytes of hand-offs kept for other workers"`
 	KVPatience      time.Duration `yaml:"kv_patience" default:"2s" usage:"longest wait for another worker's connection, and for the beginning of its hand-off; then the prompt is computed here"`
 	KVImportBytes   int64         `yaml:"kv_import_bytes" default:"1073741824" usage:"most bytes of hand-offs fetched from other workers and not yet in the KV cache"`
+	MemoryStalls    int           `yaml:"memory_stalls" default:"10" usage:"percent of a minute that all tasks stand still for want of memory, from which on the worker says that it is about to fail (0: never; Linux)"`
 	Drain           time.Duration `yaml:"drain" default:"5s" usage:"how long running requests may take when the worker stops"`
 	OTLPEndpoint    string        `yaml:"otlp_endpoint" usage:"OTLP/HTTP endpoint for traces (default: none)"`
 	LogLevel        string        `yaml:"log_level" default:"info" usage:"debug, info, warn or error"`
@@ -85,8 +86,10 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("listen: %s is not a loopback address: join a cloud, or give tls_cert, tls_key and tls_ca ('weir pki issue' makes them)", c.Listen)
 	case c.AdvertiseHost == "" && c.certificates() && unspecified(host):
 		return fmt.Errorf("advertise_host is needed when listening on all addresses (%s)", c.Listen)
-	case c.Threads < 0 || c.Context < 0 || c.MaxSeqs < 1 || c.MaxBatch < c.MaxSeqs || c.KVTokens < 0 || c.KVExportBytes < 0 || c.KVImportBytes < 0 || c.KVPatience < 0 || c.Chunk < 0 || c.Headroom < 0:
-		return errors.New("threads, ctx, kv_tokens, kv_export_bytes, kv_import_bytes, kv_patience, chunk and headroom must not be negative, max_seqs from 1, max_batch from max_seqs")
+	case c.MemoryStalls < 0 || c.MemoryStalls > 100:
+		return fmt.Errorf("memory_stalls: %d is not a percentage", c.MemoryStalls)
+	case c.Threads < 0 || c.Context < 0 || c.MaxSeqs < 1 || c.MaxBatch < c.MaxSeqs || c.KVTokens < 0 || c.KVExportBytes < 0 || c.KVImportBytes < 0 || c.KVPatience <= 0 || c.Chunk < 0 || c.Headroom < 0:
+		return errors.New("threads, ctx, kv_tokens, kv_export_bytes, kv_import_bytes, chunk and headroom must not be negative, kv_patience above 0, max_seqs from 1, max_batch from max_seqs")
 	}
 	for _, cloud := range c.Join {
 		if _, err := enroll.Base(cloud); err != nil {

@@ -55,7 +55,7 @@ func (w *instance) live(ctx context.Context, served chan error) error {
 
 // examine says why the worker expects to fail, as long as it does, until ctx ends.
 func (w *instance) examine(ctx context.Context) {
-	watch := symptoms.New()
+	watch := symptoms.New(w.o.Config.MemoryStalls)
 	tick := time.NewTicker(examineEvery)
 	defer tick.Stop()
 	for {

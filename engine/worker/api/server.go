@@ -137,10 +137,16 @@ func (s *Server) Drain() {
 // Failing makes the worker say that it expects to fail, and why; "" takes that
 // back. It serves on.
 func (s *Server) Failing(why string) {
-	if was := s.failing.Swap(&why); *was != why {
-		s.log.Warn("worker about to fail", "why", why, "was", *was)
-		s.touch()
+	was := *s.failing.Swap(&why)
+	switch {
+	case was == why:
+		return
+	case why == "":
+		s.log.Info("worker does not expect to fail any more", "was", was)
+	default:
+		s.log.Warn("worker about to fail", "why", why)
 	}
+	s.touch()
 }
 
 // Stop ends the streams of state, which would keep an http.Server's Shutdown

@@ -15,11 +15,6 @@ import (
 const (
 	mostLosses = 3 // of the model within lossesIn
 	lossesIn   = 10 * time.Minute
-	// stalls is the share of a minute, in percent, in which all tasks waited for
-	// memory, from which on it is short, and fewStalls that at which it is not any
-	// more.
-	stalls    = 10
-	fewStalls = 3
 )
 
 // pressure are the files that tell how short memory is: of the worker's own
@@ -29,12 +24,15 @@ var pressure = []string{"/sys/fs/cgroup/memory.pressure", "/proc/pressure/memory
 // Watch follows a worker's symptoms. It is for one goroutine.
 type Watch struct {
 	losses []time.Time
-	short  bool
+	stalls float64
+	short  string // why, as it began; "" while it is not
 	files  []string
 }
 
-// New returns a Watch of this machine.
-func New() *Watch { return &Watch{files: pressure} }
+// New returns a Watch of this machine. Memory is short from the share of a minute
+// on, in percent, in which all tasks waited for it, until that is a third of it; 0
+// never finds it short.
+func New(stalls int) *Watch { return &Watch{stalls: float64(stalls), files: pressure} }
 
 // Lost notes that the model was lost at a time.
 func (w *Watch) Lost(at time.Time) { w.losses = append(w.losses, at) }
@@ -45,16 +43,21 @@ func (w *Watch) Look(now time.Time) string {
 	if n := len(w.losses); n >= mostLosses {
 		return fmt.Sprintf("its model was lost %d times in %v", n, lossesIn)
 	}
-	stood, ok := w.stalled()
-	if w.short = ok && (stood >= stalls || w.short && stood > fewStalls); w.short {
-		return fmt.Sprintf("memory is short: everything stood still for %.0f %% of the last minute", stood)
+	switch stood, ok := w.stalled(); {
+	case !ok || stood <= w.stalls/3:
+		w.short = ""
+	case stood >= w.stalls && w.short == "":
+		w.short = fmt.Sprintf("memory is short: everything stood still for %.0f %% of a minute", stood)
 	}
-	return ""
+	return w.short
 }
 
 // stalled reads how much of the last minute all tasks waited for memory, in
-// percent. It is false where the machine does not tell.
+// percent. It is false where the machine does not tell or nobody asks.
 func (w *Watch) stalled() (float64, bool) {
+	if w.stalls == 0 {
+		return 0, false
+	}
 	for _, file := range w.files {
 		data, err := os.ReadFile(file)
 		if err != nil {

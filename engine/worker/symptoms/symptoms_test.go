@@ -28,22 +28,26 @@ func TestLosses(t *testing.T) {
 
 func TestShortMemory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pressure")
-	w := &Watch{files: []string{file + ".absent", file}}
+	w := &Watch{stalls: 10, files: []string{file + ".absent", file}}
 	look := func() string { return w.Look(time.Unix(1e9, 0)) }
 	if got := look(); got != "" {
 		t.Errorf("a machine that does not tell: %q", got)
 	}
+	const short = "memory is short: everything stood still for 12 % of a minute"
 	for _, step := range []struct {
 		percent float64
-		short   bool
-	}{{0, false}, {9.9, false}, {12.5, true}, {5, true}, {3, false}, {5, false}} {
+		want    string
+	}{{0, ""}, {9.9, ""}, {12, short}, {50, short}, {5, short}, {3, ""}, {5, ""}} { // one symptom, one text
 		content := fmt.Sprintf("some avg10=0.00 avg60=99.00 avg300=0.00 total=1\nfull avg10=0.00 avg60=%.2f avg300=0.00 total=1\n", step.percent)
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := look(); (got != "") != step.short {
-			t.Errorf("%v %%: %q", step.percent, got)
+		if got := look(); got != step.want {
+			t.Errorf("%v %%: %q, want %q", step.percent, got, step.want)
 		}
+	}
+	if w.stalls = 0; w.Look(time.Unix(1e9, 0)) != "" {
+		t.Error("a symptom that nobody asks for")
 	}
 }
 
@@ -51,7 +55,7 @@ func TestThisMachine(t *testing.T) {
 	if _, err := os.Stat(pressure[1]); err != nil {
 		t.Skip("this machine does not tell its pressure")
 	}
-	if share, ok := New().stalled(); !ok || share < 0 || share > 100 {
+	if share, ok := New(10).stalled(); !ok || share < 0 || share > 100 {
 		t.Errorf("%v %v", share, ok)
 	}
 }
