@@ -54,16 +54,25 @@ func run(ctx context.Context, env cli.Env, args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	defer cancel()
-	var body []byte
-	for _, target := range targets {
-		if body, err = fetch(ctx, target, key, id); !errors.Is(err, errUnknown) {
-			break
-		}
-	}
+	body, err := ask(ctx, targets, key, id)
 	if err != nil {
 		return err
 	}
 	return write(env.Stdout, body)
+}
+
+// ask asks one after another until one knows the request; the error tells what
+// each said.
+func ask(ctx context.Context, targets []string, key, id string) ([]byte, error) {
+	var all error
+	for _, target := range targets {
+		body, err := fetch(ctx, target, key, id)
+		if err == nil {
+			return body, nil
+		}
+		all = errors.Join(all, fmt.Errorf("%s: %w", target, err))
+	}
+	return nil, all
 }
 
 // connect names who may know the request, first the edge node.
@@ -85,11 +94,11 @@ func connect(env cli.Env, base, readyFile string) (targets []string, key string,
 	if err != nil {
 		return nil, "", err
 	}
-	return []string{r.EdgeURL, r.CloudURL}, r.AppKey, nil
+	if targets = []string{r.EdgeURL}; r.CloudURL != "" { // older files do not have it
+		targets = append(targets, r.CloudURL)
+	}
+	return targets, r.AppKey, nil
 }
-
-// errUnknown says that a node does not remember the request.
-var errUnknown = errors.New("the node answers 404")
 
 func fetch(ctx context.Context, base, key, id string) ([]byte, error) {
 	at, err := url.JoinPath(base, "v1/weir/requests", url.PathEscape(id))
@@ -109,9 +118,6 @@ func fetch(ctx context.Context, base, key, id string) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("read the explanation: %w", err)
-	}
-	if resp.StatusCode == http.StatusNotFound {
-		return nil, fmt.Errorf("%w: %s", errUnknown, message(body))
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the node answers %d: %s", resp.StatusCode, message(body))

@@ -101,17 +101,46 @@ func TestExplainByTheGateway(t *testing.T) {
 	}))
 	defer cloud.Close()
 	ready := filepath.Join(t.TempDir(), "ready.json")
-	raw, err := json.Marshal(map[string]string{"edge_url": edge.URL, "cloud_url": cloud.URL, "app_key": "wk_1_s"})
-	if err == nil {
-		err = os.WriteFile(ready, raw, 0o600)
+	runs := func(edgeURL, cloudURL string) {
+		raw, err := json.Marshal(map[string]string{"edge_url": edgeURL, "cloud_url": cloudURL, "app_key": "wk_1_s"})
+		if err == nil {
+			err = os.WriteFile(ready, raw, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	runs(edge.URL, cloud.URL)
 	if code, out, errs := call(t, "", "abc", "--ready-file", ready); code != 0 || !strings.Contains(out, `"pool": "small"`) {
 		t.Errorf("exit %d: %s%s", code, out, errs)
 	}
 	if code, _, errs := call(t, "", "xyz", "--ready-file", ready); code != 1 || !strings.Contains(errs, "404") {
 		t.Errorf("exit %d: %s", code, errs)
+	}
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for _, tt := range []struct {
+		edge, cloud string
+		want, not   []string
+	}{
+		{edge.URL, gone.URL, []string{edge.URL + ": the node answers 404", gone.URL + ": "}, nil}, // the gateway is down, and the edge knows nothing
+		{edge.URL, "", []string{"404"}, []string{"scheme"}},                                       // of an older system
+	} {
+		runs(tt.edge, tt.cloud)
+		code, _, errs := call(t, "", "abc", "--ready-file", ready)
+		for _, w := range tt.want {
+			if code != 1 || !strings.Contains(errs, w) {
+				t.Errorf("exit %d: %s, want %s", code, errs, w)
+			}
+		}
+		for _, w := range tt.not {
+			if strings.Contains(errs, w) {
+				t.Errorf("%s", errs)
+			}
+		}
+	}
+	runs(gone.URL, cloud.URL)
+	if code, out, errs := call(t, "", "abc", "--ready-file", ready); code != 0 || !strings.Contains(out, `"pool": "small"`) {
+		t.Errorf("the edge is down, exit %d: %s%s", code, out, errs)
 	}
 }
