@@ -18,11 +18,7 @@ import (
 	"github.com/weirhq/weir/engine/worker/metrics"
 )
 
-// DefaultPatience is short because a decode leg that waits for a dead peer delays
-// its client's first token; computing the prompt is the way out.
-const DefaultPatience = 2 * time.Second
-
-// Further bounds of one exchange.
+// Bounds of one exchange, beside Options.Patience.
 const (
 	roomTimeout  = 2 * time.Second  // until the loop has taken over enough of what was pulled
 	stallTimeout = 5 * time.Second  // for each 64 KiB of the payload
@@ -41,7 +37,9 @@ type Options struct {
 	// MaxPulled bounds the bytes pulled that the loop has not taken over yet.
 	MaxPulled int64
 	// Patience bounds how long a peer may take to a connection, and again to the
-	// beginning of its answer; 0 is DefaultPatience.
+	// beginning of its answer. It must be positive, and should be short: a decode leg
+	// that waits for a dead peer delays its client's first token, and computing the
+	// prompt is the way out.
 	Patience time.Duration
 	Info     engine.Info
 	Metrics  *metrics.Set
@@ -66,8 +64,8 @@ type Endpoint struct {
 func NewEndpoint(o Options) (*Endpoint, error) {
 	e := &Endpoint{o: o, transport: &quic.Transport{Conn: o.Conn}, stages: map[Handle]*stage{}, peers: map[peerKey]*peer{}, transfers: map[string]*transfer{},
 		pulled: semaphore.NewWeighted(o.MaxPulled)}
-	if e.o.Patience <= 0 {
-		e.o.Patience = DefaultPatience
+	if o.Patience <= 0 {
+		return nil, fmt.Errorf("hand-off patience %v must be positive", o.Patience)
 	}
 	conf := o.Server.Clone()
 	conf.NextProtos = []string{ALPN}

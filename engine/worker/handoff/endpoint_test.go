@@ -63,6 +63,9 @@ func holder(t testing.TB, a *pki.Authority, role pki.Role) *pki.Static {
 	return h
 }
 
+// patience is a worker's default.
+const patience = 2 * time.Second
+
 func startEnd(t testing.TB, a *pki.Authority, info engine.Info) *end {
 	t.Helper()
 	h := holder(t, a, pki.RoleWorker)
@@ -72,7 +75,7 @@ func startEnd(t testing.TB, a *pki.Authority, info engine.Info) *end {
 	}
 	store := NewStore(1<<30, time.Minute, nil)
 	e, err := NewEndpoint(Options{Conn: conn, Server: pki.MutualConfig(h, a.Pool(), pki.RoleWorker),
-		Client: pki.RoleClientConfig(h, a.Pool(), pki.RoleWorker), Store: store, MaxPulled: 64 << 20, Info: info,
+		Client: pki.RoleClientConfig(h, a.Pool(), pki.RoleWorker), Store: store, MaxPulled: 64 << 20, Patience: patience, Info: info,
 		Metrics: metrics.New("m", 1), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -318,7 +321,7 @@ func TestSilentPeer(t *testing.T) {
 	store := NewStore(1<<20, time.Minute, nil)
 	defer store.Close()
 	peer, err := NewEndpoint(Options{Conn: wire, Server: pki.MutualConfig(h, a.Pool(), pki.RoleWorker),
-		Client: pki.RoleClientConfig(h, a.Pool(), pki.RoleWorker), Store: store, MaxPulled: 64 << 20, Info: testInfo, Metrics: metrics.New("m", 1), Log: slog.New(slog.DiscardHandler)})
+		Client: pki.RoleClientConfig(h, a.Pool(), pki.RoleWorker), Store: store, MaxPulled: 64 << 20, Patience: patience, Info: testInfo, Metrics: metrics.New("m", 1), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

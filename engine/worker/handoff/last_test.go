@@ -78,7 +78,7 @@ func TestSilentReader(t *testing.T) {
 	store := NewStore(1<<30, time.Minute, nil)
 	defer store.Close()
 	e, err := NewEndpoint(Options{Conn: conn, Server: pki.MutualConfig(h, a.Pool(), pki.RoleWorker), Client: pki.RoleClientConfig(h, a.Pool(), pki.RoleWorker),
-		Store: store, MaxPulled: 1 << 20, Info: testInfo, Metrics: metrics.New("m", 1), Log: slog.New(slog.DiscardHandler)})
+		Store: store, MaxPulled: 1 << 20, Patience: patience, Info: testInfo, Metrics: metrics.New("m", 1), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func newPair(ctx context.Context, server, client *tls.Config) (*pair, error) {
 		if err != nil {
 			return nil, "", err
 		}
-		e, err := handoff.NewEndpoint(handoff.Options{Conn: conn, Server: server, Client: client, Store: p.store, MaxPulled: 1 << 30,
+		e, err := handoff.NewEndpoint(handoff.Options{Conn: conn, Server: server, Client: client, Store: p.store, MaxPulled: 1 << 30, Patience: 2 * time.Second,
 			Info: info, Metrics: metrics.New("bench", 1), Log: slog.New(slog.DiscardHandler)})
 		return e, conn.LocalAddr().String(), err
 	}
