@@ -2,8 +2,34 @@ package symptoms
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 )
+
+// machinePressure tells how short the whole machine's memory is.
+const machinePressure = "/proc/pressure/memory"
+
+// pressureFiles are the files that tell how short memory is, the nearest first:
+// of the worker's own control group, else of the machine. Both are Linux's (PSI).
+func pressureFiles() []string {
+	data, _ := os.ReadFile("/proc/self/cgroup") // empty elsewhere
+	return []string{filepath.Join("/sys/fs/cgroup", groupOf(data), "memory.pressure"), machinePressure}
+}
+
+// groupOf reads a process's control group (cgroups(7)): the line of version 2 is
+// "0::/system.slice/weir.service". It is "/" in a container that sees no group but
+// its own, where there is no such line, and for a group beyond what is mounted.
+func groupOf(data []byte) string {
+	for line := range strings.Lines(string(data)) {
+		group, found := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::/")
+		if found && filepath.IsLocal(group) {
+			return "/" + group
+		}
+	}
+	return "/"
+}
 
 // parsePressure reads the share of the last minute, in percent, in which all
 // tasks waited, from Linux's pressure stall information

@@ -17,10 +17,6 @@ const (
 	lossesIn   = 10 * time.Minute
 )
 
-// pressure are the files that tell how short memory is: of the worker's own
-// control group, else of the machine. Both are Linux's (PSI).
-var pressure = []string{"/sys/fs/cgroup/memory.pressure", "/proc/pressure/memory"}
-
 // Watch follows a worker's symptoms. It is for one goroutine.
 type Watch struct {
 	losses []time.Time
@@ -32,7 +28,7 @@ type Watch struct {
 // New returns a Watch of this machine. Memory is short from the share of a minute
 // on, in percent, in which all tasks waited for it, until that is a third of it; 0
 // never finds it short.
-func New(stalls int) *Watch { return &Watch{stalls: float64(stalls), files: pressure} }
+func New(stalls int) *Watch { return &Watch{stalls: float64(stalls), files: pressureFiles()} }
 
 // Lost notes that the model was lost at a time.
 func (w *Watch) Lost(at time.Time) { w.losses = append(w.losses, at) }

@@ -52,11 +52,27 @@ func TestShortMemory(t *testing.T) {
 }
 
 func TestThisMachine(t *testing.T) {
-	if _, err := os.Stat(pressure[1]); err != nil {
+	if _, err := os.Stat(machinePressure); err != nil {
 		t.Skip("this machine does not tell its pressure")
 	}
 	if share, ok := New(10).stalled(); !ok || share < 0 || share > 100 {
 		t.Errorf("%v %v", share, ok)
+	}
+}
+
+func TestGroupOf(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                  "/",
+		"0::/\n":                            "/",
+		"0::/system.slice/weir.service\n":   "/system.slice/weir.service",
+		"9:memory:/old\n0::/user.slice/a b": "/user.slice/a b",
+		"9:memory:/old\n":                   "/",
+		"0::/../other\n":                    "/",
+		"0::relative\n":                     "/",
+	} {
+		if got := groupOf([]byte(text)); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
 	}
 }
 
