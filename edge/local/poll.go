@@ -37,6 +37,30 @@ func (s *Server) newPoll(c *call) *poll {
 		row: s.usage(c)}
 }
 
+// A label's votes wait for the local model to be free, and for no longer than this:
+// then the label has none.
+const (
+	labelPatience = 30 * time.Second
+	labelTick     = 50 * time.Millisecond
+)
+
+// awaitFree waits until the local model answers nobody. It reports false where that
+// takes too long.
+func (s *Server) awaitFree(ctx context.Context) bool {
+	ctx, stop := context.WithTimeout(ctx, labelPatience)
+	defer stop()
+	tick := time.NewTicker(labelTick)
+	defer tick.Stop()
+	for len(s.local) > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
 // pollFor asks for votes for a label of the call's answer, off its path; nil where
 // the settings want none or the request has been asked enough.
 func (s *Server) pollFor(c *call) learning.Poll {
@@ -46,7 +70,10 @@ func (s *Server) pollFor(c *call) learning.Poll {
 	}
 	p := s.newPoll(c)
 	return func(ctx context.Context) *verifier.Votes {
-		heard := p.ask(ctx)
+		heard := ballot.Heard{Outcome: ballot.Busy}
+		if s.awaitFree(ctx) {
+			heard = p.ask(ctx)
+		}
 		if heard.Votes != nil {
 			heard.Outcome = ballot.Learned
 		}

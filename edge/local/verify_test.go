@@ -1,6 +1,7 @@
 package local_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -311,6 +312,34 @@ func TestClientLeavesBeforeTheVotes(t *testing.T) {
 	settled(t, log, 1)
 	if len(n.cloud.Seen()) != 0 || len(n.rows.all()) != 2 {
 		t.Errorf("the cloud was asked for a client that has left, or rows are lacking: %+v", n.rows.all())
+	}
+}
+
+// Votes for a label do not run beside users' requests: they wait, and a label has
+// none where the model is busy for long.
+func TestLabelsGiveWayToRequests(t *testing.T) {
+	n, p, log := startVerifying(t)
+	p.set(func(v *learn.View) { v.Verifier, v.VerifierGrade = nil, learn.GradeUnknown })
+	n.worker.Set(unsure)
+	n.chat("")
+	settled(t, log, 1)
+	eventually(t, "a lesson", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.escalated) == 1 })
+	poll := p.escalated[0].Poll
+	held := make(chan struct{})
+	n.worker.Set(workertest.Reply{Text: "from the edge", Logprob: -.06, Gate: held, Vote: workertest.Vote{Yes: .7}})
+	answered := make(chan struct{})
+	seen := len(n.worker.Seen())
+	go func() { defer close(answered); n.chat("", "X-Weir-Mode", "edge-only") }()
+	eventually(t, "a request at the model", func() bool { return len(n.worker.Seen()) > seen })
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if v := poll(gone); v != nil || n.worker.Votes() != 0 || n.metric("weir_edge_verify_total", "busy") != 1 {
+		t.Errorf("%+v beside a request", v)
+	}
+	close(held)
+	<-answered
+	if v := poll(t.Context()); v == nil || n.worker.Votes() != 1 {
+		t.Errorf("%+v after it", v)
 	}
 }
 
