@@ -13,10 +13,10 @@ const stepsTell = 30 * time.Second
 
 // pace follows how fast an instance's steps are.
 type pace struct {
-	slow   roles.Slowness
-	looked time.Duration // at a report of this time
-	ran    time.Duration // when it was last seen to run something; 0 is never
-	ratio  float64       // of its steps' time and its cost model's word, then
+	slow  roles.Slowness
+	steps uint64        // that were looked at
+	ran   time.Duration // when it was last seen to run something; 0 is never
+	ratio float64       // of its steps' time and its cost model's word, then
 }
 
 // judge looks for instances that degrade while they still answer, by their own
@@ -50,13 +50,13 @@ func (p *Pool) judge() {
 	}
 }
 
-// look is how long the steps took that a new report tells of, over what the cost
-// model says of them; 0 where it tells of none.
+// look is how long recent steps took over what the cost model says of them; 0
+// where no step has ended since the last look, so that one slow step counts once.
 func (c *pace) look(k *known, now time.Duration) float64 {
-	if k.seq == 0 || k.at == c.looked || k.load.Running == 0 || k.modelMs <= 0 {
+	if k.seq == 0 || k.steps == c.steps || k.load.Running == 0 || k.modelMs <= 0 {
 		return 0
 	}
-	c.looked, c.ran, c.ratio = k.at, now, k.stepMs/k.modelMs
+	c.steps, c.ran, c.ratio = k.steps, now, k.stepMs/k.modelMs
 	return c.ratio
 }
 

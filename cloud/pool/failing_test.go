@@ -17,7 +17,7 @@ func (p *Pool) degrade(t *testing.T, n int, slow ...float64) {
 		later(p, steerEvery)
 		for i, in := range p.inst {
 			m := crowded(in.Name, 4, slow[i])
-			m.Failing = in.known.failing
+			m.Failing, m.Steps = in.known.failing, in.known.steps+1
 			p.told(t, in.Name, m)
 		}
 		p.judge()
@@ -81,6 +81,23 @@ func TestGrayFailure(t *testing.T) {
 	}
 }
 
+// TestOneSlowStep: a step that takes long is no degradation, however often it is
+// reported before the next one ends.
+func TestOneSlowStep(t *testing.T) {
+	p := still(t, members("a", "b")...)
+	p.degrade(t, 10, 1, 1)
+	slow := crowded("a", 4, 7)
+	slow.Steps = p.find("a").known.steps + 1
+	for range 30 {
+		later(p, steerEvery)
+		p.told(t, "a", slow)
+		p.judge()
+	}
+	if got := p.failed(); got != "" {
+		t.Errorf("%s: %s", got, status(p, "a").Failing)
+	}
+}
+
 // TestFailingStreamsLeave: streams leave an instance that says that it fails,
 // those with the most to come first, where Options.Moves is set and somebody can
 // take them.
@@ -128,7 +145,9 @@ func TestIdleRest(t *testing.T) {
 	p := still(t, members("a", "b")...)
 	for range 12 {
 		later(p, steerEvery)
-		p.told(t, "a", crowded("a", 4, 6))
+		m := crowded("a", 4, 6)
+		m.Steps = p.find("a").known.steps + 1
+		p.told(t, "a", m)
 		p.told(t, "b", crowded("b", 0, 0)) // never ran anything
 		p.judge()
 	}
@@ -138,7 +157,9 @@ func TestIdleRest(t *testing.T) {
 	for range 45 {
 		later(p, steerEvery)
 		p.told(t, "a", crowded("a", 0, 6))
-		p.told(t, "b", crowded("b", 8, 1))
+		b := crowded("b", 8, 1)
+		b.Steps = p.find("b").known.steps + 1
+		p.told(t, "b", b)
 		p.judge()
 	}
 	if got := p.failed(); got != "" {

@@ -23,6 +23,7 @@ type known struct {
 	at      time.Duration // of the newest message
 	load    route.Load
 	hitRate float64
+	steps   uint64
 	stepMs  float64
 	modelMs float64 // what its cost model says of the same steps; 0 is unknown
 	moved   []state.Transfer
@@ -64,7 +65,7 @@ func (k *known) apply(m *state.Message, x *index, now time.Duration) error {
 		}
 	}
 	k.failing = clip(m.Failing)
-	k.hitRate, k.stepMs, k.modelMs = m.HitRate, m.StepMS, m.ModelMS
+	k.hitRate, k.steps, k.stepMs, k.modelMs = m.HitRate, m.Steps, m.StepMS, m.ModelMS
 	k.moved, k.copies = m.Transfers, copies(m.Transfers, m.KVBytesPerToken)
 	if m.Cost != nil {
 		k.cost = m.Cost

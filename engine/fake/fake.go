@@ -117,7 +117,8 @@ type Engine struct {
 	drains  atomic.Bool
 	role    atomic.Pointer[string]
 	failing atomic.Pointer[string]
-	pace    atomic.Int64 // times that a token takes longer, from 1
+	pace    atomic.Int64  // times that a token takes longer, from 1
+	steps   atomic.Uint64 // tokens made, each a step of its own
 	waiting atomic.Int64
 	running atomic.Int64
 }

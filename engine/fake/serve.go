@@ -251,6 +251,7 @@ func (c *run) next(ctx context.Context) error {
 		c.e.metrics.itl.Observe(c.e.itl().Seconds())
 	}
 	c.sent++
+	c.e.steps.Add(1)
 	c.flight.generated.Add(1)
 	return nil
 }

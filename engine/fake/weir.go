@@ -168,7 +168,7 @@ func (e *Engine) state(w http.ResponseWriter, r *http.Request) {
 		m := state.Message{Full: seq == 1, Seq: seq, At: time.Now(), Name: e.o.Name, Epoch: e.o.EngineID, Role: *e.role.Load(), Health: e.word(),
 			Failing: *e.failing.Load(), Model: e.o.Model, Context: e.o.Context, MaxSeqs: e.o.MaxSeqs, Requests: e.flights.requests(),
 			Cost: e.cost(),
-			Load: state.Load{StepMS: millis(e.itl()), Running: int(e.running.Load()), Waiting: int(e.waiting.Load()), KVBlockSize: e.o.BlockSize,
+			Load: state.Load{Steps: e.steps.Load(), StepMS: millis(e.itl()), Running: int(e.running.Load()), Waiting: int(e.waiting.Load()), KVBlockSize: e.o.BlockSize,
 				KVBlocksTotal: e.o.Blocks, KVBlocksUsed: e.Held()}}
 		if m.Cost != nil {
 			m.ModelMS = millis(e.modelled())

@@ -33,6 +33,7 @@ func (l *Loop) compute(spans []batch.Span) error {
 	l.badRow = 0
 	l.o.Metrics.IterationTokens.Observe(float64(tokens))
 	now := time.Now()
+	l.load.Steps++
 	l.load.StepMS = smooth(l.load.StepMS, float64(now.Sub(began).Microseconds())/1000)
 	l.load.ModelMS = smooth(l.load.ModelMS, l.modelled(spans))
 	for _, s := range spans {

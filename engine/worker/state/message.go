@@ -51,7 +51,8 @@ type Load struct {
 	PrefixQueries        uint64  `json:"prefix_queries"` // prompt tokens looked up, since the start
 	PrefixHits           uint64  `json:"prefix_hits"`    // of them found
 	HitRate              float64 `json:"hit_rate"`       // of recent lookups, 0 to 1
-	StepMS               float64 `json:"step_ms"`        // mean of recent steps
+	Steps                uint64  `json:"steps"`          // so many, since the start
+	StepMS               float64 `json:"step_ms"`        // mean of recent ones
 	ModelMS              float64 `json:"model_ms"`       // what the cost model says of them; 0 without one
 	MigratedIn           uint64  `json:"migrated_in"`    // running requests taken over from other workers with their KV, since the start
 	DowntimeMS           float64 `json:"downtime_ms"`    // mean of recent ones: from the stop there to the next token here
