@@ -22,13 +22,14 @@ func EvalCommand() cli.Command {
 
 func runEval(_ context.Context, env cli.Env, args []string) error {
 	o := DefaultOptions()
-	var data, log, html, svg string
+	var data, log, answers, html, svg string
 	var faults []string
 	var asJSON bool
 	var cols Columns
 	fs := pflag.NewFlagSet("cascade eval", pflag.ContinueOnError)
 	fs.StringVar(&data, "data", "", "file of outcomes: CSV or JSON lines, gzipped or not")
 	fs.StringVar(&log, "log", "", "instead of --data: folder with a node's decision log; estimates from logged propensities")
+	fs.StringVar(&answers, "answers", "", "instead of --data: scored answers of equal pools, as 'weir pools answers' writes them; estimates of always each pool")
 	fs.StringSliceVar(&faults, "fault", nil, "what goes wrong in the stream: cloud-down=FROM:COUNT, budget=FROM:COUNT (rows)")
 	fs.StringSliceVar(&o.Policies, "policy", o.Policies, "policies: "+strings.Join(PolicyNames(), ", "))
 	fs.BoolVar(&asJSON, "json", false, "write JSON")
@@ -43,8 +44,12 @@ func runEval(_ context.Context, env cli.Env, args []string) error {
 	if err := cli.ParseFlags(env, fs, "--data FILE --policy NAME[,NAME] [flags]", args); err != nil {
 		return err
 	}
-	if log != "" && data == "" {
+	switch {
+	case data != "":
+	case log != "":
 		return evalLog(env, log, asJSON)
+	case answers != "":
+		return evalAnswers(env, answers, asJSON)
 	}
 	if err := checkOptions(data, fs.Args(), o); err != nil {
 		return err
@@ -65,6 +70,14 @@ func evalLog(env cli.Env, dir string, asJSON bool) error {
 		return err
 	}
 	return l.Write(env.Stdout, asJSON)
+}
+
+func evalAnswers(env cli.Env, path string, asJSON bool) error {
+	all, err := OpenScored(path)
+	if err != nil {
+		return err
+	}
+	return writeScored(env.Stdout, all, asJSON)
 }
 
 // output says where results go, beside standard output.
