@@ -139,6 +139,31 @@ func TestFailingStreamsLeave(t *testing.T) {
 	}
 }
 
+// TestLastWords: what an instance said of itself on a stream that has ended holds
+// until its next good probe, which has newer words.
+func TestLastWords(t *testing.T) {
+	p := still(t, members("a", "b")...)
+	m := crowded("a", 3, 1)
+	m.Failing, m.Health = "memory", healthDraining
+	p.told(t, "a", m)
+	a := p.find("a")
+	if p.note(a, health{Status: "ok", Epoch: "e"}, nil); a.known.failing != "memory" || !a.known.draining {
+		t.Errorf("a probe is believed before the stream: %+v", a.known)
+	}
+	p.lost(a)
+	if p.judge(); p.failed() != "a!" {
+		t.Errorf("%q before a probe", p.failed())
+	}
+	p.note(a, health{Status: "ok", Epoch: "e", Failing: "memory"}, nil)
+	if p.judge(); p.failed() != "a!" || a.known.draining {
+		t.Errorf("%q while it says so: %+v", p.failed(), a.known)
+	}
+	p.note(a, health{Status: "ok", Epoch: "e"}, nil)
+	if p.judge(); p.failed() != "" {
+		t.Errorf("%q for good", p.failed())
+	}
+}
+
 // TestIdleRest: an instance that was out and has nothing to run gives no
 // evidence; it is tried again after a while.
 func TestIdleRest(t *testing.T) {

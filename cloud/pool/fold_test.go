@@ -168,20 +168,36 @@ func TestIndexIsBounded(t *testing.T) {
 }
 
 // TestPairsReachThePolicy: what a worker tells of its hand-offs from a peer is
-// known of that peer by its address, whatever its name.
+// known of that peer by the address that it gives others, whatever its name and
+// its URL.
 func TestPairsReachThePolicy(t *testing.T) {
-	p := still(t, Member{Name: "near", URL: "https://10.0.0.1:7424", Role: route.Prefill, Model: "m"}, Member{Name: "d", URL: "https://10.0.0.2:7424", Role: route.Decode, Model: "m"})
+	p := still(t, Member{Name: "near", URL: "https://near.example:7424", Role: route.Prefill, Model: "m"}, Member{Name: "d", URL: "https://10.0.0.2:7424", Role: route.Decode, Model: "m"})
 	m := message(1, true)
 	m.Epoch, m.Role, m.KVBytesPerToken = "e", "decode", 10
 	m.Transfers = []state.Transfer{{Peer: "10.0.0.1:7424", Recent: pulled(1000, 2)}, {Peer: "10.0.0.9:1", Recent: pulled(1000, 1)}}
 	p.told(t, "d", m)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	views := map[string]route.InstanceView{}
-	for _, v := range p.observeLocked() {
-		views[v.ID] = v
+	views := func() map[string]route.InstanceView {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		out := map[string]route.InstanceView{}
+		for _, v := range p.observeLocked() {
+			out[v.ID] = v
+		}
+		return out
 	}
-	if got := views["d"].Copies[views["near"].KVAddr].Predict(100); got != 2000 || views["d"].Copies[""].Predict(100) != 1500 {
-		t.Errorf("%v of %+v", got, views)
+	if v := views(); v["near"].KVAddr != "near.example:7424" || v["d"].Copies["near.example:7424"] != (route.Copy{}) {
+		t.Errorf("before it has told its address: %+v", v)
+	}
+	h, err := readHealth(200, []byte(`{"status":"ok","name":"near","handoff":true,"kv":{"host":"10.0.0.1","port":7424,"alpn":"x"}}`), "m")
+	if p.note(p.find("near"), h, err); err != nil {
+		t.Fatal(err)
+	}
+	h.KV = &destination{Host: "", Port: 1 << 20}
+	p.note(p.find("near"), h, nil) // no address
+	if d := p.find("near").kvAddress(); *d != (destination{"near", "10.0.0.1", 7424}) {
+		t.Errorf("its address is %+v", d)
+	}
+	if v := views(); v["d"].Copies[v["near"].KVAddr].Predict(100) != 2000 || v["d"].Copies[""].Predict(100) != 1500 {
+		t.Errorf("%+v", v)
 	}
 }

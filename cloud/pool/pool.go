@@ -21,8 +21,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,7 +109,8 @@ type instance struct {
 	maxSeqs int
 	kv      string        // KV format; "" is unknown
 	prints  string        // fingerprint, as prefix keys take it
-	kvAddr  string        // where it gives KV, by its URL; "" is nowhere
+	takes   *destination  // where it takes KV and gives it; nil is nowhere
+	kvAddr  string        // the same as host:port
 	apart   bool          // gives no KV to others and takes none
 	seen    time.Duration // when it was last heard of
 	changed time.Duration // when this gateway last ordered another role; 0 is never
@@ -177,8 +178,10 @@ func (m *Member) fill() error {
 func newInstance(m Member) *instance {
 	in := &instance{Member: m, opaque: opaque(m.Name), kick: make(chan struct{}, 1), came: make(chan struct{}, 1), gone: make(chan struct{}),
 		role: m.Role, vitals: vitals{problem: "not probed yet"}}
-	if a := in.kvAddress(); a != nil {
-		in.kvAddr = net.JoinHostPort(a.Host, strconv.Itoa(a.Port))
+	if u, err := url.Parse(m.URL); err == nil { // until it tells
+		if port, err := strconv.Atoi(u.Port()); err == nil {
+			in.takesKVAt(u.Hostname(), port)
+		}
 	}
 	return in
 }

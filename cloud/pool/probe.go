@@ -35,6 +35,8 @@ type health struct {
 	Context     int             `json:"context"`
 	MaxSeqs     int             `json:"max_seqs"`
 	Handoff     *bool           `json:"handoff"` // nil: it does not say
+	Failing     string          `json:"failing"`
+	KV          *destination    `json:"kv"` // where it gives KV to others
 }
 
 // probeError is a failed probe. final takes the instance out at once.
@@ -143,6 +145,12 @@ func (p *Pool) noteHealthy(in *instance, h health) {
 	in.context, in.maxSeqs = h.Context, h.MaxSeqs
 	in.kv, in.prints = kvFormat(h.Fingerprint), fingerprint(h.Fingerprint)
 	in.apart = h.Handoff != nil && !*h.Handoff
+	if h.KV.valid() {
+		in.takesKVAt(h.KV.Host, h.KV.Port)
+	}
+	if in.known.seq == 0 { // no stream has newer words
+		in.known.draining, in.known.failing = false, clip(h.Failing)
+	}
 }
 
 // fingerprint is what a Weir worker makes prefix keys from; "" for others.

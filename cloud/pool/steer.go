@@ -5,8 +5,8 @@ import (
 	"context"
 	"maps"
 	"math"
+	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"sync"
@@ -215,18 +215,26 @@ func (p *Pool) heirLocked(in *instance, given map[*instance]int) (best *instance
 	return best
 }
 
-// kvAddress is where a worker takes KV: the port of its API, on UDP. It is nil
-// for one that takes none and for an address without a port.
+// kvAddress is where a worker takes KV: the port of its API, on UDP, where it has
+// not told another. It is nil for one that takes none and for an address without
+// a port.
 func (in *instance) kvAddress() *destination {
-	u, err := url.Parse(in.URL)
-	if err != nil || in.apart {
+	if in.apart {
 		return nil
 	}
-	port, err := strconv.Atoi(u.Port())
-	if err != nil {
-		return nil
+	return in.takes
+}
+
+// takesKVAt notes where an instance takes KV and gives it.
+func (in *instance) takesKVAt(host string, port int) {
+	if d := (destination{in.Name, host, port}); in.takes == nil || *in.takes != d {
+		in.takes, in.kvAddr = &d, net.JoinHostPort(host, strconv.Itoa(port))
 	}
-	return &destination{Name: in.Name, Host: u.Hostname(), Port: port}
+}
+
+// valid reports whether it can be an address.
+func (d *destination) valid() bool {
+	return d != nil && d.Host != "" && len(d.Host) <= 253 && d.Port > 0 && d.Port < 1<<16
 }
 
 // reroles asks the controller about each pool.

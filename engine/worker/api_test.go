@@ -326,6 +326,10 @@ func TestMutualTLS(t *testing.T) {
 			if resp.ProtoMajor != 2 {
 				t.Errorf("protocol %s", resp.Proto)
 			}
+			_, b := decode(t, resp)
+			if kv, _ := b["kv"].(map[string]any); kv["host"] != "127.0.0.1" || b["handoff"] != true {
+				t.Errorf("address for hand-offs in %v", b)
+			}
 			resp.Body.Close()
 		}
 		tr.CloseIdleConnections()

@@ -63,7 +63,7 @@
 //
 // Answers that are errors have OpenAI bodies.
 //
-//	GET  /instance/v1/info     identity, sizes, address for hand-offs
+//	GET  /instance/v1/info     identity, sizes, address for hand-offs, as /health
 //	GET  /instance/v1/state    stream of state.Message, one JSON object a line
 //	                           (application/x-ndjson): on change at most each
 //	                           50 ms, else each second. The first has "full":true

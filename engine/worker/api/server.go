@@ -85,7 +85,7 @@ func New(id Identity, log *slog.Logger, tracer trace.Tracer) *Server {
 	s.mux.HandleFunc("POST /v1/completions", s.generate(false))
 	s.mux.HandleFunc("GET /v1/models", s.models)
 	s.mux.HandleFunc("GET /health", s.health)
-	s.mux.HandleFunc("GET /instance/v1/info", s.info)
+	s.mux.HandleFunc("GET /instance/v1/info", s.health)
 	s.mux.HandleFunc("GET /instance/v1/state", s.state)
 	s.mux.HandleFunc("POST /instance/v1/role", s.setRole)
 	s.mux.HandleFunc("POST /instance/v1/drain", s.setDraining)
@@ -207,8 +207,7 @@ func (s *Server) loaded() (*Model, *openai.Error) {
 	return nil, openai.Unavailable("worker_loading", time.Second, "this worker is loading its model")
 }
 
-// status is the body of /health and, with the KV address, of
-// /instance/v1/info.
+// status is the body of /health and of /instance/v1/info.
 type status struct {
 	Status      string              `json:"status"` // ok, loading or draining
 	Failing     string              `json:"failing,omitempty"`
@@ -236,7 +235,9 @@ func (s *Server) status() (status, int) {
 	if m := s.model.Load(); m != nil {
 		st.Model, st.Fingerprint = m.Info.Name, &m.Info.Fingerprint
 		st.Context, st.MaxSeqs, st.KVTokens = m.Info.Context, m.Info.MaxSeqs, m.Info.KVTokens
-		st.Handoff = m.KV != nil
+		if m.KV != nil {
+			st.Handoff, st.KV = true, &kvAddress{Host: m.KV.Host, Port: m.KV.Port, ALPN: handoff.ALPN}
+		}
 	} else {
 		st.Status, code = "loading", http.StatusServiceUnavailable
 	}
@@ -248,14 +249,6 @@ func (s *Server) status() (status, int) {
 
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	st, code := s.status()
-	writeJSON(w, code, st)
-}
-
-func (s *Server) info(w http.ResponseWriter, _ *http.Request) {
-	st, code := s.status()
-	if m := s.model.Load(); m != nil && m.KV != nil {
-		st.KV = &kvAddress{Host: m.KV.Host, Port: m.KV.Port, ALPN: handoff.ALPN}
-	}
 	writeJSON(w, code, st)
 }
 
