@@ -109,6 +109,7 @@ type fleet struct {
 	key, admin string
 	all        map[string]*process
 	members    []map[string]any
+	movesOn    string         // cloud.moves; "" is the default
 	cloud      map[string]any // further settings of g1
 }
 
@@ -164,6 +165,9 @@ func (f *fleet) gateways(t *testing.T, patient bool) {
 		settings := map[string]any{"name": name, "listen": listen, "tls_listen": tls, "ops_listen": ops,
 			"secrets_dir": filepath.Join(dir, "secrets"), "data_dir": filepath.Join(dir, name), "instances": f.members, "log_level": "warn",
 			"first_byte_timeout": firstByte, "stall_timeout": stall, "probe_interval": "500ms", "drain": "1s", "max_inflight": 4000}
+		if f.movesOn != "" {
+			settings["moves"] = f.movesOn
+		}
 		if name == "g1" {
 			maps.Copy(settings, f.cloud)
 		}
@@ -181,6 +185,13 @@ func (f *fleet) gateways(t *testing.T, patient bool) {
 		f.add(t, name, api, "http://"+ops, []string{"WEIR_DATABASE_URL=" + url}, "cloud", "--config", file)
 		f.ready(t, name)
 	}
+	t.Cleanup(func() {
+		for _, in := range f.pools("g2") {
+			if t.Failed() && in.Failing != "" {
+				t.Logf("%s is about to fail: %s", in.Name, in.Failing)
+			}
+		}
+	})
 	token, err := os.ReadFile(filepath.Join(dir, "secrets", "admin-token"))
 	if err != nil {
 		t.Fatal(err)

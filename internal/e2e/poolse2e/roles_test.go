@@ -1,7 +1,6 @@
 package poolse2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -75,8 +74,13 @@ func (f *fleet) reroledUnderStreams(t *testing.T) {
 
 func (f *fleet) setRole(t *testing.T, name, role string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.all["g2"].url+"/admin/v1/pools/"+name+"/role",
-		bytes.NewReader(fmt.Appendf(nil, `{"role":%q}`, role)))
+	f.order(t, name, "role", fmt.Sprintf(`{"role":%q}`, role))
+}
+
+// order has a gateway tell an instance something.
+func (f *fleet) order(t *testing.T, name, what, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.all["g2"].url+"/admin/v1/pools/"+name+"/"+what, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +93,7 @@ func (f *fleet) setRole(t *testing.T, name, role string) {
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(resp.Body)
-		t.Fatalf("role of %s: %d %s", name, resp.StatusCode, body)
+		t.Fatalf("%s of %s: %d %s", what, name, resp.StatusCode, body)
 	}
 }
 

@@ -54,7 +54,8 @@ type served struct {
 func exactly(model, file, runner string) served { return served{model, file, runner, 16, "off"} }
 
 // pool starts workers with certificates; their roles are those of their first
-// letters.
+// letters. Memory of the test's machine that is short is no reason for their
+// streams to move.
 func (f *fleet) pool(t *testing.T, s served, names ...string) {
 	t.Helper()
 	lib := library(t)
@@ -70,7 +71,7 @@ func (f *fleet) pool(t *testing.T, s served, names ...string) {
 			t.Fatal(err)
 		}
 		f.add(t, name, f.scheme()+addr, "", nil, "worker", "--model", s.file, "--served-model-name", s.model, "--runner", s.runner, "--name", name,
-			"--role", role, "--lib", lib, "--threads", "1", "--max-seqs", strconv.Itoa(s.seqs), "--prefix-cache", s.cache, "--kv-patience", "30s", "--log-level", "error", "--listen", addr,
+			"--role", role, "--lib", lib, "--threads", "1", "--max-seqs", strconv.Itoa(s.seqs), "--prefix-cache", s.cache, "--kv-patience", "30s", "--memory-stalls", "0", "--log-level", "error", "--listen", addr,
 			"--tls-cert", filepath.Join(certs, pki.CertFile), "--tls-key", filepath.Join(certs, pki.KeyFile), "--tls-ca", filepath.Join(certs, pki.CAFile))
 		f.members = append(f.members, map[string]any{"name": name, "url": f.scheme() + addr, "role": role, "model": s.model})
 	}
