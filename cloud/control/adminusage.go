@@ -134,12 +134,7 @@ func exportAttempts(c *Control, a *adminCall) error {
 	if err != nil {
 		return err
 	}
-	err = c.exportRows(a.ctx, a.actor(), sel, func() io.Writer { return a.startCSV("usage.csv") })
-	if err != nil && a.Writer.Written() { // half a file must not look like a whole one
-		c.o.Log.Warn("usage export broke off", "error", err)
-		panic(http.ErrAbortHandler)
-	}
-	return err
+	return a.brokeOff(c, "usage", c.exportRows(a.ctx, a.actor(), sel, func() io.Writer { return a.startCSV("usage.csv") }))
 }
 
 func exportSums(c *Control, a *adminCall) error {

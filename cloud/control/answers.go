@@ -176,6 +176,7 @@ func armRoutes() []adminRoute {
 	return []adminRoute{
 		view("/arms", platform, "listArms", "Show what the answers of equal pools have earned, by model, class and pool.",
 			[]openapi.Param{{Name: "model", In: "query", Doc: "of one model only"}}, listArms),
+		scoredRoute(),
 	}
 }
 

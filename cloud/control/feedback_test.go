@@ -1,12 +1,15 @@
 package control
 
 import (
+	"bytes"
 	"context"
+	"encoding/csv"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -160,6 +163,16 @@ func TestScoresDecide(t *testing.T) {
 	first.admin(t, http.MethodGet, "arms?model=auto", nil).into(t, &arms)
 	if len(arms.Data) != 2 || arms.Data[1].Pool != "b" || arms.Data[1].Mean < .7 || arms.Data[1].Low >= arms.Data[1].Mean || arms.Data[1].High <= arms.Data[1].Mean || arms.Data[0].Labels+arms.Data[1].Labels != 120 {
 		t.Errorf("%+v", arms.Data)
+	}
+	rows, err := csv.NewReader(bytes.NewReader(first.admin(t, http.MethodGet, "answers.csv?model=auto", nil).body)).ReadAll()
+	if err != nil || len(rows) != 121 || !slices.Equal(rows[0], scoredHeader) {
+		t.Fatalf("%v, %d rows", err, len(rows))
+	}
+	if last := rows[120]; last[1] != tenant || last[3] != "auto" || last[4] != "standard" || last[8] != "feedback" || last[6] == "0" || len(last[7]) != 1 {
+		t.Errorf("%q", last)
+	}
+	if got := first.admin(t, http.MethodGet, "answers.csv?from=2026-02-01T00:00:00Z&to=2026-01-01T00:00:00Z", nil).status; got != http.StatusBadRequest {
+		t.Errorf("a period that ends before it begins: %d", got)
 	}
 }
 

@@ -22,6 +22,7 @@ func PoolsCommand() cli.Command {
 	return cli.Command{Name: "pools", Short: "instances: load, health, roles", Sub: []cli.Command{
 		{Name: "status", Short: "what the gateway knows of each instance", Usage: statusUsage, Run: shows("pools status", "pools", printPools)},
 		{Name: "arms", Short: "what the answers of equal pools have earned", Usage: statusUsage, Run: shows("pools arms", "arms", printArms)},
+		{Name: "answers", Short: "CSV of the scored answers of equal pools", Usage: answersUsage, Run: runAnswers},
 		{Name: "role", Short: "change a worker's role while it runs", Usage: roleUsage, Run: runRole},
 		{Name: "drain", Short: "let a worker finish what it has and take nothing new", Usage: drainUsage, Run: runDrain},
 		{Name: "forget", Short: "take a worker that joined out for good", Usage: forgetUsage, Run: runForget},
