@@ -3,6 +3,8 @@ package moe
 import (
 	"bytes"
 	"io"
+
+	"github.com/weirhq/weir/experts/load"
 )
 
 // Read reads a model from bytes, for tests.
@@ -12,4 +14,11 @@ func Read(data []byte) error {
 		return io.ErrUnexpectedEOF
 	}
 	return err
+}
+
+// Counted is how many tokens of prompts wait to be looked at by the balancer.
+func (r *Runner) Counted() int64 {
+	r.moe.mu.Lock()
+	defer r.moe.mu.Unlock()
+	return r.moe.load[load.Prefill].Pending()
 }

@@ -57,11 +57,11 @@ func newSpace(s shape, o Options, cache *pages.Cache) *space {
 
 // compute runs the model on spans of n tokens. The cache has room for them.
 func (r *Runner) compute(spans []engine.Span, n int) error {
-	w := r.space
+	w, done := r.space, 0
 	r.embed(spans)
 	if r.moe != nil {
 		r.moe.begin()
-		defer r.moe.end(w.prefill[:n])
+		defer func() { r.moe.end(w.prefill[:done]) }() // tokens of a step that is stopped are not counted
 	}
 	for l := range r.weights.layers {
 		if r.stop.Load() != 0 {
@@ -80,6 +80,7 @@ func (r *Runner) compute(spans []engine.Span, n int) error {
 		}
 	}
 	r.output()
+	done = n
 	return nil
 }
 
