@@ -24,7 +24,7 @@ type UsageRecord struct {
 	TenantID    string      `json:"tenant_id"`
 	KeyID       string      `json:"key_id,omitempty"`    // empty: the device's own use
 	DeviceID    string      `json:"device_id,omitempty"` // empty: the request came straight to the cloud
-	Attempt     int64       `json:"attempt,omitempty"`   // number within the operation on this tier, from 1; 0: unknown
+	Attempt     int64       `json:"attempt,omitempty"`   // 1 is the row by which the operation is counted on this tier; 0: unknown, counts too
 	Tier        Tier        `json:"tier"`
 	Model       string      `json:"model"` // the one that really answered
 	Class       string      `json:"class,omitempty"`

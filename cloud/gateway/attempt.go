@@ -32,6 +32,9 @@ type tries struct {
 	moved         *movedAnswer        // a worker gave the answer away: the next attempt takes it
 	carried       tenants.UsageRecord // what earlier attempts delivered of the answer
 	policy        *cascading.Case     // of a model that is a cascade
+	begun         int                 // rows
+	counted       bool                // a settled row counts the request
+	others        int                 // settled rows that do not
 	drafts        int                 // attempts whose answers a cascade judges
 	polls         int                 // attempts to hear what their models say of them
 	waits         []*draft            // their answers, while another pool is asked
@@ -43,6 +46,17 @@ type tries struct {
 // judged is how many attempts were made for a cascade's judgement.
 func (t *tries) judged() int { return t.drafts + t.polls }
 
+// number is that of a row with which an attempt ends. The first one of all that are
+// no part of a judgement counts the request: it alone has the number 1.
+func (t *tries) number(a *attempt, outcome tenants.Outcome) int {
+	if !t.counted && !a.asks && outcome != tenants.OutcomeEscalated {
+		t.counted = true
+		return 1
+	}
+	t.others++
+	return 1 + t.others
+}
+
 // attempt is one try at one pair of instances: one ledger row.
 type attempt struct {
 	*admitted
@@ -53,12 +67,12 @@ type attempt struct {
 	ttft  time.Duration // since the attempt began
 	entry Entry
 	ended bool // settled
-	// number counts the request's attempts, from 0 where a cascade's small pool
-	// is asked first; said is the model's name in its own words; draft says that a
-	// cascade judges the answer, gaveWay that another pool's is to replace it.
-	number         int
-	pool, said     string
-	draft, gaveWay bool
+	// number is the row's: 1 counts the request; said is the model's name in its own
+	// words; draft says that a cascade judges the answer, gaveWay that another pool's
+	// is to replace it, asks that it only asks what the model says of its answer.
+	number               int
+	pool, said           string
+	draft, gaveWay, asks bool
 	// sum is what this and earlier attempts delivered of the answer.
 	sum tenants.UsageRecord
 }
@@ -130,7 +144,7 @@ func (a *admitted) try() bool {
 	}
 	defer sel.Release()
 	a.tries.n++
-	at := &attempt{admitted: a, id: contract.NewID(), began: time.Now(), sel: sel, pool: a.ask.model.Pool, number: a.tries.n + max(0, a.tries.drafts-1)}
+	at := &attempt{admitted: a, id: contract.NewID(), began: time.Now(), sel: sel, pool: a.ask.model.Pool}
 	at.describe(decision)
 	if err := at.begin(); err != nil {
 		if a.standsIn(cascade.ReasonCloudError) {

@@ -110,7 +110,7 @@ func (a *admitted) newDraft(tier int) *draft {
 		}
 		return nil
 	}
-	d := &draft{attempt: &attempt{admitted: a, id: contract.NewID(), began: time.Now(), sel: sel, pool: name, number: a.tries.drafts},
+	d := &draft{attempt: &attempt{admitted: a, id: contract.NewID(), began: time.Now(), sel: sel, pool: name},
 		form: a.form(), tier: tier}
 	d.judge = a.tries.policy.Draft(tier, d.form)
 	d.draft = true

@@ -281,17 +281,20 @@ func TestCascadeInvariantLong(t *testing.T) {
 }
 
 func (s *cascadeScript) checkRows(rt *rapid.T, rows []tenants.UsageRecord, trips int) {
-	ids, numbers, ok := map[string]bool{}, map[int64]bool{}, 0
+	ids, numbers, ok, counted := map[string]bool{}, map[int64]bool{}, 0, 0
 	for _, row := range rows {
 		ids[row.AttemptID], numbers[row.Attempt] = true, true
 		if row.Outcome == tenants.OutcomeOK {
 			ok++
 		}
+		if row.Attempt <= 1 && row.Outcome != tenants.OutcomeEscalated {
+			counted++
+		}
 		if row.OperationID != rows[0].OperationID {
 			rt.Fatalf("rows of two operations: %+v", rows)
 		}
 	}
-	if trips != len(rows) && s.leavesAt < 0 || trips > len(rows) || len(ids) != len(rows) || len(numbers) != len(rows) || len(rows) > 3 || ok > 1 {
+	if trips != len(rows) && s.leavesAt < 0 || trips > len(rows) || len(ids) != len(rows) || len(numbers) != len(rows) || len(rows) > 3 || ok > 1 || counted > 1 || ok > counted {
 		rt.Fatalf("%d requests to the pools: rows %+v", trips, rows)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/weirhq/weir/tenants"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(postgres{m}) }
 
 // rig is a gateway over scripted instances.
 type rig struct {

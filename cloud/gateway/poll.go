@@ -37,10 +37,9 @@ func (d *draft) poll(failed bool, said func() validate.Answer) {
 	}
 }
 
-// vote asks for votes: an attempt of its own, which counts as one of the drafts. Its
-// number is one that no request's count of answers looks at.
+// vote asks for votes: an attempt of its own, which counts as one of the drafts.
 func (d *draft) vote(samples int, text string) ballot.Outcome {
-	v := &attempt{admitted: d.admitted, id: contract.NewID(), began: time.Now(), sel: d.sel, pool: d.pool, number: d.tries.drafts + 1, gaveWay: true}
+	v := &attempt{admitted: d.admitted, id: contract.NewID(), began: time.Now(), sel: d.sel, pool: d.pool, gaveWay: true, asks: true}
 	d.story.Attempts = append(d.story.Attempts, explainedTry{Attempt: v.id, Pool: d.pool, Policy: d.result.Policy, Decode: d.sel.Decode.Opaque})
 	if err := v.begin(); err != nil {
 		return ballot.Failed

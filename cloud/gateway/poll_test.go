@@ -103,7 +103,7 @@ func TestVotesTurnTheVerdict(t *testing.T) {
 		sum, asked := int64(0), 0
 		for i, row := range rows {
 			sum += row.CostNanoUSD
-			if row.OperationID != rows[0].OperationID || int(row.Attempt) > 2 || i > 0 && row.AttemptID == rows[0].AttemptID {
+			if row.OperationID != rows[0].OperationID || int(row.Attempt) > 3 || i > 0 && row.AttemptID == rows[0].AttemptID {
 				t.Errorf("%s: row %+v", tt.name, row)
 			}
 			if row.ErrorCode == "verify" {

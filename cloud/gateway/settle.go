@@ -140,6 +140,8 @@ func plus(r tenants.UsageRecord, other *tenants.UsageRecord) tenants.UsageRecord
 
 // begin writes down that the attempt is about to run.
 func (a *attempt) begin() *openai.Error {
+	a.tries.begun++ // of rows that a dead process leaves, the first counts the request
+	a.number = a.tries.begun
 	r := a.row(tenants.OutcomeGatewayLost)
 	r.UsageSource = tenants.UsageEstimated
 	r.InputTokens = clampTokens(a.ask.promptBytes/bytesPerToken + 1)
@@ -177,6 +179,7 @@ func (a *attempt) settle(outcome tenants.Outcome, failure *openai.Error) {
 	}
 	a.ended = true
 	a.tries.open = slices.DeleteFunc(a.tries.open, func(o *attempt) bool { return o == a })
+	a.number = a.tries.number(a, outcome)
 	r := a.row(outcome)
 	if failure != nil {
 		r.ErrorCode = errorCode(failure.Code)
@@ -260,7 +263,7 @@ func (x *exchange) log() {
 			slog.Int("attempts", x.result.Attempts), slog.String("reason", string(x.result.Reason)))
 		add("confidences", x.story.confidences())
 	}
-	if x.choice != nil {
+	if x.admitted != nil && x.choice != nil {
 		attrs = append(attrs, slog.String("pool", x.ask.model.Pool), slog.String("chosen", string(x.choice.How)), slog.Float64("propensity", x.choice.Propensity))
 	}
 	if x.failure != nil {

@@ -22,16 +22,14 @@ type lost struct {
 
 // attempt is what an admission and its settlement have in common. The id is not:
 // the row of a whole answer has one of its own (tenants.AnswerID), so that a
-// gateway_lost row never stands in the place of another gateway's answer.
+// gateway_lost row never stands in the place of another gateway's answer. Nor is the
+// number: which row counts the request is known when it ends.
 type attempt struct {
 	operation string
-	number    int64
 	started   time.Time
 }
 
-func attemptOf(r *tenants.UsageRecord) attempt {
-	return attempt{r.OperationID, r.Attempt, r.StartedAt}
-}
+func attemptOf(r *tenants.UsageRecord) attempt { return attempt{r.OperationID, r.StartedAt} }
 
 // recover reads what earlier processes left and starts the first segment of
 // this one. Every step may be repeated after another crash.

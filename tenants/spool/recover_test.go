@@ -2,6 +2,7 @@ package spool
 
 import (
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/tenants"
 )
@@ -16,14 +17,15 @@ func TestSettledUnderAnotherID(t *testing.T) {
 	s.mu.Lock()
 	for i := range 2 {
 		admitted := record(i)
-		admitted.OperationID, admitted.Attempt = record(0).OperationID, int64(i)
+		admitted.OperationID, admitted.Attempt = record(0).OperationID, int64(1+i)
+		admitted.StartedAt = record(0).StartedAt.Add(time.Duration(i))
 		admitted.Outcome, admitted.UsageSource = tenants.OutcomeGatewayLost, tenants.UsageEstimated
 		if _, _, err := s.append(kindAdmission, admitted); err != nil {
 			t.Fatal(err)
 		}
 	}
 	settled := record(0)
-	settled.AttemptID = record(7).AttemptID
+	settled.AttemptID, settled.Attempt = record(7).AttemptID, 2
 	if _, _, err := s.append(kindSettlement, settled); err != nil {
 		t.Fatal(err)
 	}
