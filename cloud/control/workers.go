@@ -220,7 +220,7 @@ func (c *Control) checkRegistration(g *gin.Context, who caller, r *member.Regist
 		return badValue("model", "no pool of this cloud serves %.80q: add it to cloud.pools, or set the worker's --served-model-name", r.Model)
 	case r.Epoch == "" || len(r.Epoch) > 128 || !printable(r.Epoch):
 		return badValue("epoch", "want 1 to 128 printable characters")
-	case len(r.Replaces) > 128 || !printable(r.Replaces):
+	case r.Replaces != nil && (len(*r.Replaces) > 128 || !printable(*r.Replaces)):
 		return badValue("replaces", "want at most 128 printable characters")
 	case len(r.Fingerprint) > 512 || !printable(r.Fingerprint):
 		return badValue("fingerprint", "want at most 512 printable characters")

@@ -78,17 +78,17 @@ type Registration struct {
 	Role, Model string
 	Fingerprint string
 	Epoch       string
-	Replaces    string // epoch of the process whose membership it takes; "" takes nobody's
+	Replaces    *string // epoch of the process whose membership it takes; "" takes nobody's, nil anybody's
 }
 
 // RegisterInstance makes a worker's process a member, in place of the one that it
 // names. So a request that was long on its way cannot put an old process in the
-// place of a newer one. The error is a *HeldError where another process is the
+// place of a newer one, unless it names none, as workers once did. The error is a *HeldError where another process is the
 // member, ErrNotMember where name and key do not belong together.
 func (s *Store) RegisterInstance(ctx context.Context, r Registration) error {
 	err := s.changeMembers(ctx, "register instance", `update weir.instances set url = $3, kv = $4, role = $5, model = $6, fingerprint = $7, epoch = $8,
 		registered_at = now(), seen_at = now(), drained_at = null
-		where name = $1 and key_sha256 = $2 and (epoch in ('', $8, $9) or drained_at is not null) returning name`,
+		where name = $1 and key_sha256 = $2 and (epoch in ('', $8, $9) or $9::text is null or drained_at is not null) returning name`,
 		r.Name, r.Key[:], r.URL, r.KV, r.Role, r.Model, r.Fingerprint, r.Epoch, r.Replaces)
 	if !errors.Is(err, ErrNotFound) {
 		return err

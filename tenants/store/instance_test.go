@@ -30,7 +30,7 @@ func register(t *testing.T, s *Store, name string, key byte, epoch string) error
 
 func replace(t *testing.T, s *Store, name string, key byte, epoch, old string) error {
 	t.Helper()
-	return s.RegisterInstance(t.Context(), Registration{Name: name, Key: tenants.Hash{key}, URL: "https://h:1", Role: "decode", Model: "m", Epoch: epoch, Replaces: old})
+	return s.RegisterInstance(t.Context(), Registration{Name: name, Key: tenants.Hash{key}, URL: "https://h:1", Role: "decode", Model: "m", Epoch: epoch, Replaces: &old})
 }
 
 func members(t *testing.T, s *Store) []Membership {
@@ -169,6 +169,10 @@ func TestNewestProcessIsTheMember(t *testing.T) {
 	}
 	held(register(t, s, "w", 1, "e1"), "e2")
 	held(replace(t, s, "w", 1, "e0", "e1"), "e2")
+	old := Registration{Name: "w", Key: tenants.Hash{1}, URL: "https://h:1", Role: "decode", Model: "m", Epoch: "e3"} // names nobody
+	if err := errors.Join(s.RegisterInstance(t.Context(), old), replace(t, s, "w", 1, "e2", "e3")); err != nil {
+		t.Fatal(err)
+	}
 	seen := func(key byte, epoch string) error { return s.InstanceSeen(t.Context(), "w", tenants.Hash{key}, epoch) }
 	if err := seen(1, "e2"); err != nil {
 		t.Errorf("the newest: %v", err)

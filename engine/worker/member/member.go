@@ -230,8 +230,9 @@ func (m *Member) say(ctx context.Context, p *process) error {
 // newer one register between that look and the next call, the cloud finds that its
 // predecessor was named and not it.
 func (m *Member) register(ctx context.Context, r Registration) (reply RegisterReply, err error) {
-	r.Replaces = m.epoch // itself, after its model was loaded anew
+	old := m.epoch // itself, after its model was loaded anew
 	for {
+		r.Replaces = &old
 		reply = RegisterReply{}
 		if err := m.post(ctx, PathRegister, &r, &reply); err != nil || reply.Holder == "" {
 			return reply, err
@@ -243,7 +244,7 @@ func (m *Member) register(ctx context.Context, r Registration) (reply RegisterRe
 		case !newest:
 			return reply, ErrReplaced
 		}
-		r.Replaces = reply.Holder
+		old = reply.Holder
 	}
 }
 

@@ -45,8 +45,9 @@ type Registration struct {
 	Model       string `json:"model"`
 	Fingerprint string `json:"fingerprint"`
 	Epoch       string `json:"epoch"`
-	// Replaces is the epoch of the process whose membership this one takes.
-	Replaces string `json:"replaces,omitempty"`
+	// Replaces is the epoch of the process whose membership this one takes; "" is of
+	// none. Workers of before 2026-11-30 leave it out: they take anybody's.
+	Replaces *string `json:"replaces,omitempty"`
 }
 
 // RegisterReply answers it.
