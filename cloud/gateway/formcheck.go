@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"bytes"
-
 	"github.com/weirhq/weir/cascade/validate"
 	"github.com/weirhq/weir/cloud/cascading"
 )
@@ -15,10 +13,10 @@ const maxChecked = 1 << 20
 // that breaks the form that its request asks for was a bad one, whoever says
 // nothing about it. A nil check collects nothing.
 type formCheck struct {
-	form   cascading.Form
-	events [][]byte // of a stream
-	whole  *validate.Answer
-	size   int
+	form  cascading.Form
+	text  []byte // of a stream's events, one behind the other
+	ends  []int  // where in text each ends
+	whole *validate.Answer
 }
 
 // beginCheck makes the check anew for an attempt, where there is something to
@@ -38,11 +36,22 @@ func (c *choice) event(data []byte) {
 	if c == nil || c.check == nil {
 		return
 	}
-	if c.check.size += len(data); c.check.size > maxChecked {
+	k := c.check
+	if len(k.text)+len(data) > maxChecked {
 		c.check = nil
 		return
 	}
-	c.check.events = append(c.check.events, bytes.Clone(data))
+	k.text = append(k.text, data...)
+	k.ends = append(k.ends, len(k.text))
+}
+
+// events are those of the stream.
+func (c *formCheck) events() [][]byte {
+	list, from := make([][]byte, len(c.ends)), 0
+	for i, end := range c.ends {
+		list[i], from = c.text[from:end], end
+	}
+	return list
 }
 
 // answer takes an answer that came at once.
@@ -59,12 +68,12 @@ func (c *choice) answer(data []byte) {
 // found says whether an answer of so many tokens was checked, and whether it broke
 // its form. One that the client's own bound has cut is neither good nor bad.
 func (c *formCheck) found(tokens int) (checked, broken bool) {
-	if c == nil || c.whole == nil && len(c.events) == 0 {
+	if c == nil || c.whole == nil && len(c.ends) == 0 {
 		return false, false
 	}
 	said := c.whole
 	if said == nil {
-		streamed := cascading.Said(c.events)
+		streamed := cascading.Said(c.events())
 		said = &streamed
 	}
 	broken = c.form.Broken(*said, tokens)
