@@ -25,7 +25,6 @@ const mostRecomputed = 16
 func TestDrainRealWorkers(t *testing.T) {
 	library(t)
 	f := emptyFleet(t, loopback{})
-	f.movesOn = "drain" // nothing else moves them
 	pools := []served{exactly(model, "hub-edge", "llama"), exactly("cloud-llama", "hub-cloud", "llama"), exactly("cloud-moe", "hub-cloud", "moe")}
 	if soak {
 		pools = append(pools, exactly("random", f.randomModel(t, 5e6, gguf.F32), "llama"))

@@ -15,7 +15,6 @@ import (
 func TestSplitEqualsMixedRealWorkers(t *testing.T) {
 	library(t)
 	f := emptyFleet(t, loopback{})
-	f.movesOn = "drain" // what is counted here are hand-offs
 	models := []served{exactly(model, "hub-edge", "llama"), exactly("cloud-llama", "hub-cloud", "llama"), exactly("cloud-moe", "hub-cloud", "moe")}
 	for i, s := range models {
 		f.pool(t, s, fmt.Sprint("p", i), fmt.Sprint("d", i))

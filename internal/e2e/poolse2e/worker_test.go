@@ -54,11 +54,12 @@ type served struct {
 func exactly(model, file, runner string) served { return served{model, file, runner, 16, "off"} }
 
 // pool starts workers with certificates; their roles are those of their first
-// letters. Memory of the test's machine that is short is no reason for their
-// streams to move.
+// letters. Their streams move when they drain only, and not because the test's
+// machine has little memory or is slow.
 func (f *fleet) pool(t *testing.T, s served, names ...string) {
 	t.Helper()
 	lib := library(t)
+	f.movesOn = "drain"
 	for _, name := range names {
 		role := map[byte]string{'p': "prefill", 'd': "decode", 'm': "mixed"}[name[0]]
 		addr := f.addr(t, name)
