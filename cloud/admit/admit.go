@@ -190,6 +190,21 @@ func (a *Admitter) Admit(ctx context.Context, w gateway.Work) (gateway.Grant, er
 	return g, nil
 }
 
+// Room implements gateway.Admission.
+func (a *Admitter) Room(w gateway.Work) bool {
+	now := time.Now()
+	r := a.current(now)
+	if r == nil {
+		return true // Admit says what is wrong
+	}
+	g := a.newGrant(r, &w, now)
+	if g.account == nil {
+		return true
+	}
+	_, room := g.account.Named(&g.request, now)
+	return room
+}
+
 // Limits returns where an identity's limits stand on this gateway.
 func (a *Admitter) Limits(id tenants.Identity, model, class string) []quota.Status {
 	now := time.Now()

@@ -22,6 +22,7 @@ type grant struct {
 	account     *quota.Account // nil for a tenant that the snapshot does not limit
 	request     quota.Request
 	reservation quota.Reservation
+	prices      *price.Book
 	price       tenants.Price
 	strict      bool
 	promptBytes int64
@@ -52,7 +53,7 @@ const (
 
 func (a *Admitter) newGrant(r *rules, w *gateway.Work, now time.Time) *grant {
 	g := &grant{a: a, account: a.book.Account(w.Identity.TenantID), strict: w.Identity.Tenant != nil && w.Identity.Tenant.Strict,
-		promptBytes: int64(w.PromptBytes), learner: a.learner(w.Pool), drafts: len(w.Drafts) > 0}
+		promptBytes: int64(w.PromptBytes), learner: a.learner(w.Pool), drafts: len(w.Drafts) > 0, prices: r.prices}
 	g.price, _ = r.prices.At(tenants.Cloud, w.Pool, now)
 	g.bound, g.likely = a.estimate(w, w.Pool, g.price)
 	for _, amount := range []*quota.Amount{&g.bound, &g.likely} {
@@ -147,6 +148,29 @@ func (g *grant) Correct(promptTokens int) {
 		g.bound, g.likely = bound, likely
 	}
 	g.line.corrected(g, int64(promptTokens), now)
+}
+
+// Moves implements gateway.Grant. The limits that name a pool have counted the
+// work for the one that it was admitted to, and count nothing for another.
+func (g *grant) Moves(pool string) bool {
+	now := time.Now()
+	p, _ := g.prices.At(tenants.Cloud, pool, now)
+	bound, likely := g.bound, g.likely
+	bound.Cost, likely.Cost = costOf(p, &bound), costOf(p, &likely)
+	if g.account != nil {
+		other := g.request
+		other.Model = pool
+		for _, r := range []*quota.Request{&g.request, &other} {
+			if named, _ := g.account.Named(r, now); named {
+				return false
+			}
+		}
+		if !g.topUp(quota.Amount{Cost: bound.Cost + g.draft.Cost}).OK() {
+			return false
+		}
+	}
+	g.price, g.bound, g.likely, g.learner = p, bound, likely, g.a.learner(pool)
+	return true
 }
 
 // topUpStep is how many tokens are reserved ahead when an answer outgrows its

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -43,9 +44,11 @@ type Work struct {
 
 // Admission decides whether and when a request may use a model. Admit may wait
 // (a queue); it must return when ctx ends. Its error is an *openai.Error or a
-// *Refused.
+// *Refused. Room reports whether the limits that name the work's pool leave room
+// for it, as far as is known without waiting.
 type Admission interface {
 	Admit(ctx context.Context, w Work) (Grant, error)
+	Room(w Work) bool
 }
 
 // Refused is an error of Admission that says more than its API error.
@@ -69,6 +72,10 @@ type Grant interface {
 	// the last of them goes to the client. An *openai.Error ends the stream
 	// without it.
 	Delivered(tokens int) error
+	// Moves lets another pool answer in place of the work's. It reports false, and
+	// changes nothing, where a limit names either of them or leaves no room for what
+	// the other one costs.
+	Moves(pool string) bool
 	// SetHeaders sets X-RateLimit-* as of now.
 	SetHeaders(http.Header)
 	// Settle ends the grant with what was used; the zero row says that no
@@ -83,11 +90,15 @@ type freeGrant struct{}
 
 func (freeGrant) Correct(int)                {}
 func (freeGrant) Delivered(int) error        { return nil }
+func (freeGrant) Moves(string) bool          { return true }
 func (freeGrant) SetHeaders(http.Header)     {}
 func (freeGrant) Settle(tenants.UsageRecord) {}
 
 // Admit implements Admission.
 func (AdmitAll) Admit(context.Context, Work) (Grant, error) { return freeGrant{}, nil }
+
+// Room implements Admission.
+func (AdmitAll) Room(Work) bool { return true }
 
 // admitted is the licence to use a model: select and the legs are methods of
 // it, and only admit makes one.
@@ -133,7 +144,7 @@ func (g *Gateway) admit(c *gin.Context) {
 	x.ctx = ctx
 
 	waiting := time.Now()
-	grant, err := g.opts.Admission.Admit(ctx, x.work())
+	grant, err := g.opts.Admission.Admit(ctx, x.work(x.ask.model.Pool))
 	x.queue = time.Since(waiting)
 	if err != nil {
 		x.turnedAway(err)
@@ -144,15 +155,17 @@ func (g *Gateway) admit(c *gin.Context) {
 	c.Next()
 }
 
-func (x *exchange) work() Work {
-	w := Work{Operation: x.op, Identity: x.who.Identity, Device: x.who.Device, Model: x.ask.req.Model, Pool: x.ask.model.Pool,
+// work is the request as one for a pool.
+func (x *exchange) work(pool string) Work {
+	w := Work{Operation: x.op, Identity: x.who.Identity, Device: x.who.Device, Model: x.ask.req.Model, Pool: pool,
 		Class: x.ask.class, Escalated: x.who.Device != "", Choices: max(x.ask.req.N, 1), Arrived: x.began, Deadline: x.ask.deadline,
 		// Tools become part of the prompt.
 		PromptBytes: x.ask.promptBytes + len(x.ask.body["tools"]) + len(x.ask.body["response_format"])}
 	if x.cascades() {
 		w.Drafts = x.ask.model.Cascade.Drafts()
-		if x.ask.model.Cascade.Polls() { // reads its answer once more
-			w.Drafts = append(slices.Clip(w.Drafts), w.Drafts[0])
+		if x.ask.model.Cascade.Polls() { // one of them reads its answer once more
+			dearest := slices.MaxFunc(w.Drafts, func(p, q string) int { return cmp.Compare(x.bound(p), x.bound(q)) })
+			w.Drafts = append(slices.Clip(w.Drafts), dearest)
 		}
 	}
 	if x.ask.req.MaxTokens != nil {

@@ -21,7 +21,7 @@ func (x *exchange) capCost() (cascade.Reason, *openai.Error) {
 		return "", nil
 	}
 	p := x.dearest(x.ask.model.Pool)
-	afford := x.affords(p)
+	afford := x.affords(p, 0)
 	if afford < 1 {
 		e := openai.BadRequest(contract.HeaderMaxCost, "cost_cap", "the prompt alone may cost more than %s dollars", contract.USD(x.ask.opts.MaxCost))
 		return cascade.ReasonCostCap, e
@@ -39,18 +39,20 @@ func (x *exchange) capCost() (cascade.Reason, *openai.Error) {
 }
 
 // affords is how many tokens of an answer the cost cap pays for at a price, after
-// the dearest possible prompt; below 1 it does not pay for an answer.
-func (x *exchange) affords(p tenants.Price) int64 {
+// the dearest possible prompt and what is spent already; below 1 it does not pay
+// for an answer.
+func (x *exchange) affords(p tenants.Price, spent int64) int64 {
 	prompt, err := price.Cost(p, price.Tokens{Input: int64(x.ask.promptBytes + templateTokens)})
 	if err != nil {
 		return -1
 	}
-	return answerTokens(x.ask.opts.MaxCost-prompt, p.Output)
+	return answerTokens(x.ask.opts.MaxCost-spent-prompt, p.Output)
 }
 
 // capAffords reports whether the cost cap, if there is one, pays for the answer
-// that the client bounds, of a pool; where it does not bound any, for some answer.
-func (x *exchange) capAffords(pool string) bool {
+// that the client bounds, of a pool, after what is spent and the drafts before it;
+// where it does not bound any, for some answer.
+func (x *exchange) capAffords(pool string, spent int64) bool {
 	if !x.ask.opts.CostCapped {
 		return true
 	}
@@ -58,7 +60,7 @@ func (x *exchange) capAffords(pool string) bool {
 	if n := x.ask.req.MaxTokens; n != nil {
 		want = max(want, *n)
 	}
-	return x.affords(x.dearest(pool)) >= int64(want)
+	return x.affords(x.dearest(pool), spent) >= int64(want)
 }
 
 // dearest is the price of a model's last pool, with those of the pools that a

@@ -184,14 +184,14 @@ func TestWhatIsNotCascaded(t *testing.T) {
 	if a := (&admitted{exchange: &x}); !a.cascades() {
 		t.Error("nothing is cascaded")
 	}
-	if drafts := x.work().Drafts; len(drafts) != 1 || drafts[0] != "small" {
+	if drafts := x.work("big").Drafts; len(drafts) != 1 || drafts[0] != "small" {
 		t.Errorf("admission is asked for drafts of %q", drafts)
 	}
 	x.ask.opts.Draft = &contract.Draft{Reason: cascade.ReasonLowConfidence}
 	if a := (&admitted{exchange: &x}); a.cascades() {
 		t.Error("an escalated request is cascaded again")
 	}
-	if drafts := x.work().Drafts; drafts != nil {
+	if drafts := x.work("big").Drafts; drafts != nil {
 		t.Errorf("admission is asked for drafts of %q", drafts)
 	}
 	for _, body := range []string{`{"model":"big","messages":[{"role":"user","content":"hi"}]}`, `{"model":"auto","n":2,"messages":[{"role":"user","content":"hi"}]}`} {

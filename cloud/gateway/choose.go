@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/policy"
 	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/cloud/route"
@@ -52,14 +53,15 @@ func (x *exchange) choose() {
 		switch view := (route.RequestView{Model: pool, PromptBytes: x.ask.promptBytes}); {
 		case !x.g.opts.Pool.Takes(view):
 			o.Out = cascading.OutAbsent
-		case !x.capAffords(pool):
+		case !x.capAffords(pool, 0):
 			o.Out = cascading.OutCostCap
+		case !x.g.opts.Admission.Room(x.work(pool)):
+			o.Out = cascading.OutQuota
 		}
 		a.Offers = append(a.Offers, o)
 	}
 	x.choice = &choice{Choice: e.Choose(&a), pools: e.Pools(), session: a.Session}
 	x.ask.model.Pool = x.choice.pools[x.choice.Tier]
-	x.g.meter.chosen(x.ask.req.Model, x.ask.model.Pool, x.choice.How)
 }
 
 // seedOf makes the seed of a draw out of names.
@@ -131,8 +133,11 @@ func (a *admitted) another(failed bool) bool {
 		next := c.Rest[0]
 		c.Rest = c.Rest[1:]
 		pool := c.pools[next]
-		if a.ask.opts.CostCapped && a.bound(pool) > a.ask.opts.MaxCost ||
-			a.tries.policy != nil && !a.tries.policy.Instead(next, a.now("")) {
+		if !a.capAffords(pool, a.tries.carried.CostNanoUSD) || !a.grant.Moves(pool) {
+			continue
+		}
+		if a.tries.policy != nil && !a.tries.policy.Instead(next, a.now("")) {
+			a.grant.Moves(before)
 			continue
 		}
 		if failed { // it may have other instances
@@ -147,11 +152,12 @@ func (a *admitted) another(failed bool) bool {
 }
 
 // remember notes the answer of one of the equals: its session stays there, and it
-// may be scored. It comes before the answer's last byte, so that whoever has read
+// may be scored, unless an edge node compares its own with it and shows that. It
+// comes before the answer's last byte, so that whoever has read
 // the answer can score it.
 func (a *admitted) remember() {
 	c, pool := a.choice, a.ask.model.Pool
-	if a.outcome != tenants.OutcomeOK || !c.holds(pool) {
+	if a.outcome != tenants.OutcomeOK || !c.holds(pool) || a.ask.opts.Draft != nil && a.ask.opts.Draft.Reason == cascade.ReasonConfident {
 		return
 	}
 	now := time.Now()

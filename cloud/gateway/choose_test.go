@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"github.com/weirhq/weir/cascade/tiers"
 	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/tenants"
 )
 
@@ -179,6 +181,92 @@ func TestEqualPoolsUnderACap(t *testing.T) {
 	}
 	if got := r.chat(t, askOf("any", ""), contract.HeaderMaxCost, "0.0000001"); got.status != http.StatusBadRequest {
 		t.Errorf("a cap beneath all: %d %s", got.status, got.body)
+	}
+}
+
+// A pool stands in for another only where the cost cap pays for it beside the
+// drafts before it.
+func TestAStandInUnderACap(t *testing.T) {
+	for price, model := range map[int64]string{3_900_000: "small", 1_900_000: "b"} { // dearer, or cheaper, than a
+		r, _, a, _ := chooseRig(t, func(o *Options) {
+			snap := *o.Directory.Index().Snapshot()
+			snap.Prices = append(snap.Prices, tenants.Price{Version: 4, Tier: tenants.Cloud, Model: "b", Input: 1_000_000, CachedInput: 1_000_000, Output: price})
+			index, err := tenants.NewIndex(&snap)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Directory = directory(func() *tenants.Index { return index })
+		})
+		r.opts.Models["auto"].Cascade.SetArms(cascading.Arms{{Class: "gold", Pool: "a"}: tiers.Arm{Right: 1000}, {Class: "gold", Pool: "b"}: tiers.Arm{Wrong: 1000}})
+		a.on(dies)
+		if got := r.chat(t, askOf("auto", ""), contract.HeaderMaxCost, "0.01"); got.status != 200 || weirAt(t, got).Model != model {
+			t.Errorf("b at %d: %d %s", price, got.status, got.body)
+		}
+	}
+}
+
+// A pool whose own limit has no room is not chosen, and one that a limit speaks of
+// does not stand in.
+func TestEqualPoolsUnderLimits(t *testing.T) {
+	g := gate{settled: make(chan tenants.UsageRecord, 100)}
+	full, pinned := "b", ""
+	g.admit = func(context.Context, Work) (Grant, error) { return g, nil }
+	g.room = func(w Work) bool { return w.Pool != full }
+	g.moves = func(pool string) bool { return pool != pinned }
+	r, _, a, _ := chooseRig(t, func(o *Options) { o.Admission = &g })
+	for range 5 {
+		got := r.chat(t, askOf("any", ""))
+		if c := r.explained(t, got, r.key).Choice; weirAt(t, got).Model != "a" || c.How != cascading.HowOnly || c.Candidates[1].Out != cascading.OutQuota {
+			t.Errorf("%s: %+v", got.body, c)
+		}
+	}
+	r.opts.Models["any"].Cascade.SetArms(cascading.Arms{{Class: "gold", Pool: "a"}: tiers.Arm{Right: 1000}, {Class: "gold", Pool: "b"}: tiers.Arm{Wrong: 1000}})
+	a.on(dies)
+	full = ""
+	if got := r.chat(t, askOf("any", "")); weirAt(t, got).Model != "b" {
+		t.Errorf("%s", got.body)
+	}
+	pinned = "b"
+	if got := r.chat(t, askOf("any", "")); got.status < 500 {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+}
+
+// A choice counts once a request runs, and not for one that is turned away.
+func TestChoicesThatCount(t *testing.T) {
+	g := gate{settled: make(chan tenants.UsageRecord, 100)}
+	shut := true
+	g.admit = func(context.Context, Work) (Grant, error) {
+		if shut {
+			return nil, &openai.Error{Status: 429, Type: openai.TypeRateLimit, Code: "closed", Message: "closed"}
+		}
+		return g, nil
+	}
+	kept := &notes{}
+	r, _, _, _ := chooseRig(t, func(o *Options) { o.Admission, o.Feedback = &g, kept })
+	if got := r.chat(t, askOf("any", "")); got.status != 429 || strings.Contains(r.log.String(), "propensity") {
+		t.Errorf("%d, %s", got.status, r.log.String())
+	}
+	shut = false
+	first := r.chat(t, askOf("any", ""), contract.HeaderIdempotency, "one")
+	again := r.chat(t, askOf("any", ""), contract.HeaderIdempotency, "one")
+	if first.status != 200 || again.status != 200 {
+		t.Errorf("%d %d", first.status, again.status)
+	}
+	counted := 0.0
+	families, err := r.tel.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "weir_gateway_choices_total" {
+				counted += m.GetCounter().GetValue()
+			}
+		}
+	}
+	if len(kept.answers) != 1 || counted != 1 {
+		t.Errorf("%d answers, %v choices", len(kept.answers), counted)
 	}
 }
 

@@ -50,6 +50,8 @@ func (m *mine) Admit(context.Context, Work) (Grant, error) {
 
 func (m *mine) Correct(int)            { m.step("prefill") }
 func (m *mine) SetHeaders(http.Header) { m.step("head") }
+func (m *mine) Room(Work) bool         { return true }
+func (m *mine) Moves(string) bool      { return true }
 
 func (m *mine) Delivered(n int) error {
 	if n >= m.tokens {

@@ -34,12 +34,16 @@ var listed = map[string]bool{
 type gate struct {
 	admit   func(context.Context, Work) (Grant, error)
 	settled chan tenants.UsageRecord
+	room    func(Work) bool   // nil: there is
+	moves   func(string) bool // nil: it does
 }
 
 func (g gate) Admit(ctx context.Context, w Work) (Grant, error) { return g.admit(ctx, w) }
 func (g gate) Correct(int)                                      {}
 func (g gate) Delivered(int) error                              { return nil }
 func (g gate) SetHeaders(http.Header)                           {}
+func (g gate) Room(w Work) bool                                 { return g.room == nil || g.room(w) }
+func (g gate) Moves(pool string) bool                           { return g.moves == nil || g.moves(pool) }
 func (g gate) Settle(r tenants.UsageRecord)                     { g.settled <- r }
 
 // TestRouteTable: every path is listed, and what may reach a model does not

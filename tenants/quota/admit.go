@@ -73,10 +73,7 @@ func (v Verdict) OK() bool { return v.Reason == Admitted }
 // res must be new or closed, must not be copied while open, and ends with
 // exactly one of Settle, Release and Expire.
 func (a *Account) Admit(r *Request, now time.Time, res *Reservation) Verdict {
-	e := estimate{r.Amount, r.Likely}
-	if e.likely == (Amount{}) {
-		e.likely = e.bound
-	}
+	e := r.estimate()
 	if !e.valid() {
 		return Verdict{Reason: InvalidRequest}
 	}
@@ -109,6 +106,14 @@ func (a *Account) Admit(r *Request, now time.Time, res *Reservation) Verdict {
 	}
 	a.link(res)
 	return v
+}
+
+func (r *Request) estimate() estimate {
+	e := estimate{r.Amount, r.Likely}
+	if e.likely == (Amount{}) {
+		e.likely = e.bound
+	}
+	return e
 }
 
 // check asks every counter of a plan and returns the verdict and which of the
