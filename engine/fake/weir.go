@@ -239,6 +239,7 @@ func (c *run) moveAway(w *sse.Writer, host string, ids []int) error {
 	}
 	ended.Text += strings.Join(c.tokens[:c.sent], "")
 	body := c.base("chat.completion.chunk")
+	body["usage"] = c.usage()
 	body["weir_migrated"] = object{"to": c.flight.to, "kv_transfer_params": c.offer(host, ids), "weir_resume": ended}
 	data, err := json.Marshal(body)
 	if err != nil {
