@@ -86,7 +86,7 @@ func TestFeedback(t *testing.T) {
 	}{
 		{path, "", `{"score":1}`, "invalid_api_key", 401, nil},
 		{path, r.key, `{"score":2}`, "invalid_value", 400, nil},
-		{path, r.key, `{"score":1,"why":"x"}`, "invalid_json", 400, nil},
+		{path, r.key, `{"score":1,"why":"x"}`, "unknown_parameter", 400, nil},
 		{path, r.key, `{"score":1` + strings.Repeat(" ", 5000) + `}`, "request_too_large", 413, nil},
 		{"/v1/weir/requests/" + old + "/feedback", r.key, `{"score":1}`, "feedback_too_late", 410, nil},
 		{"/v1/weir/requests/" + never + "/feedback", r.key, `{"score":1}`, "request_not_found", 404, nil},

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -31,9 +33,10 @@ type Feedback struct {
 
 // ReadFeedback reads and checks the body. The error is an *openai.Error.
 func ReadFeedback(r *http.Request) (Feedback, error) {
-	if mt, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mt != "application/json" {
+	mt, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if charset := params["charset"]; err != nil || mt != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8") {
 		return Feedback{}, &openai.Error{Status: http.StatusUnsupportedMediaType, Type: openai.TypeInvalidRequest, Code: openai.CodeMediaType,
-			Param: "Content-Type", Message: "send the score as application/json", NoRetry: true}
+			Param: "Content-Type", Message: "send the score as application/json in UTF-8", NoRetry: true}
 	}
 	data, err := io.ReadAll(io.LimitReader(r.Body, maxFeedback+1))
 	switch {
@@ -46,30 +49,49 @@ func ReadFeedback(r *http.Request) (Feedback, error) {
 	return ParseFeedback(data)
 }
 
-// ParseFeedback reads {"score": 0..1}: a number and nothing else. The error is an
+// ParseFeedback reads {"score": 0..1}: a number and nothing else, once and spelt
+// so, that whoever reads the body beside Weir reads the same. The error is an
 // *openai.Error that names the member.
 func ParseFeedback(data []byte) (Feedback, error) {
-	var f struct {
-		Score *float64 `json:"score"`
-	}
 	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	err := dec.Decode(&f)
-	var wrong *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &wrong) && wrong.Field == "score":
-		return Feedback{}, badScore()
-	case err != nil:
-		return Feedback{}, openai.BadRequest("", openai.CodeInvalidJSON, `the body must be {"score": number} and nothing else`)
-	case f.Score == nil:
-		return Feedback{}, openai.BadRequest("score", openai.CodeMissing, "score is missing: send a number from 0 to 1")
-	case !(*f.Score >= 0 && *f.Score <= 1):
-		return Feedback{}, badScore()
+	if start, err := dec.Token(); err != nil || start != json.Delim('{') {
+		return Feedback{}, badBody()
+	}
+	var score *float64
+	for given := false; dec.More(); given = true {
+		switch name, err := dec.Token(); {
+		case err != nil:
+			return Feedback{}, badBody()
+		case name != "score":
+			return Feedback{}, openai.BadRequest(fmt.Sprint(name), openai.CodeUnknownMember, "unknown member %q", name)
+		case given:
+			return Feedback{}, openai.BadRequest("score", openai.CodeInvalidValue, "score: the member is given twice")
+		}
+		var wrong *json.UnmarshalTypeError
+		switch err := dec.Decode(&score); {
+		case errors.As(err, &wrong):
+			return Feedback{}, badScore()
+		case err != nil:
+			return Feedback{}, badBody()
+		}
+	}
+	if _, err := dec.Token(); err != nil { // its end
+		return Feedback{}, badBody()
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return Feedback{}, openai.BadRequest("", openai.CodeInvalidJSON, "the body has text after the JSON object")
 	}
-	return Feedback{*f.Score}, nil
+	switch {
+	case score == nil:
+		return Feedback{}, openai.BadRequest("score", openai.CodeMissing, "score is missing: send a number from 0 to 1")
+	case !(*score >= 0 && *score <= 1):
+		return Feedback{}, badScore()
+	}
+	return Feedback{math.Abs(*score)}, nil // -0 is 0
+}
+
+func badBody() *openai.Error {
+	return openai.BadRequest("", openai.CodeInvalidJSON, `the body must be {"score": number} and nothing else`)
 }
 
 func badScore() *openai.Error {
@@ -79,10 +101,10 @@ func badScore() *openai.Error {
 // CheckScored refuses what cannot be scored any more, or never could: the time
 // stands in the id itself. The error is an *openai.Error.
 func CheckScored(id string, now time.Time) error {
-	u, err := uuid.Parse(id)
-	if _, bad := ParseID(id); err != nil || bad != nil {
+	if canonical, err := ParseID(id); err != nil || canonical != id { // as X-Request-Id gave it
 		return UnknownRequest()
 	}
+	u := uuid.MustParse(id)
 	sec, nsec := u.Time().UnixTime()
 	switch age := now.Sub(time.Unix(sec, nsec)); {
 	case age > FeedbackLife:
