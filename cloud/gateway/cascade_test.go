@@ -117,7 +117,7 @@ func TestCascadeEscalates(t *testing.T) {
 		t.Errorf("%s", got.body)
 	}
 	if len(rows) != 2 || rows[0].OperationID != rows[1].OperationID || rows[0].Model != "small" || rows[0].Outcome != tenants.OutcomeEscalated ||
-		rows[1].Model != "big" || rows[1].Outcome != tenants.OutcomeOK || rows[1].InputTokens != 7 || rows[0].Attempt != 0 || rows[1].Attempt != 1 {
+		rows[1].Model != "big" || rows[1].Outcome != tenants.OutcomeOK || rows[1].InputTokens != 7 || rows[0].Attempt != 2 || rows[1].Attempt != 1 {
 		t.Fatalf("rows %+v", rows)
 	}
 	if sum := rows[0].CostNanoUSD + rows[1].CostNanoUSD; rows[0].CostNanoUSD != 9000 || int64(w.CostUSD) != sum {

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -43,9 +45,25 @@ type house struct {
 	door       *fake.Door
 	server     *httptest.Server
 	engine     atomic.Pointer[fake.Engine]
+	vote       atomic.Pointer[vote]
 }
 
-func (h *house) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.engine.Load().ServeHTTP(w, r) }
+// ServeHTTP answers questions about answers as the script says.
+func (h *house) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if v := h.vote.Load(); v != nil && r.Method == http.MethodPost {
+		raw, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		var body map[string]any
+		if json.Unmarshal(raw, &body) == nil && asksForVotes(body) {
+			v.says(w, r, body)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(raw))
+	}
+	h.engine.Load().ServeHTTP(w, r)
+}
 
 // RoundTrip counts the gateway's requests for answers.
 func (g *stage) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -140,6 +158,7 @@ func (g *stage) staff(h *house, once *sync.Once) {
 		t := &g.script.tiers[i]
 		o.Reply = func(string) string { return strings.Join(t.words, "") }
 		o.Logprobs = t.logprob
+		h.vote.Store(&t.vote)
 		if (h.first || t.both) && t.fault.Fault != "" && t.fault.Fault != refused {
 			o.Faults = []fake.Script{t.fault}
 		}
@@ -213,6 +232,9 @@ func (g *stage) ask() (got reply, ok bool) {
 		g.t.Fatal(err)
 	}
 	req.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + g.key}, contract.HeaderIdempotency: {g.script.key}}
+	if c := g.script.cap; c > 0 {
+		req.Header.Set(contract.HeaderMaxCost, c.String())
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return got, false
@@ -236,7 +258,9 @@ func (g *stage) settled() (rows []tenants.UsageRecord, trips int) {
 }
 
 // The streaming invariant under any fault script of two to four pools, any of
-// which may be absent or go, under any policy and with a budget that runs out:
+// which may be absent or go, the last two of which may be equals, and whose models
+// may be asked about their answers, under any policy, with a cost cap or a budget
+// that runs out:
 // what the client gets is a beginning of the final answer, or all of it; there is
 // one end; each attempt has one row; what was spent is what the rows say and
 // within the budget, and nothing stays reserved; a retry under the same
@@ -300,6 +324,13 @@ func (s *cascadeScript) checkRows(rt *rapid.T, rows []tenants.UsageRecord, trips
 }
 
 func (s *cascadeScript) checkMoney(rt *rapid.T, before, after int64, rows []tenants.UsageRecord) {
+	sum := int64(0)
+	for _, row := range rows {
+		sum += row.CostNanoUSD
+	}
+	if s.cap > 0 && sum > int64(s.cap) {
+		rt.Fatalf("of a cap of %d: rows %+v", s.cap, rows)
+	}
 	if s.set.Budget == nil {
 		return
 	}
@@ -338,7 +369,7 @@ func (s *cascadeScript) checkAnswer(rt *rapid.T, t *testing.T, got reply, rows [
 	if code != "" && s.faultless() && !late {
 		rt.Fatalf("nothing was wrong: %s", got.body)
 	}
-	if broken := s.form && s.max == 0 && !strings.HasSuffix(said, "}"); done && broken && weir.Model == "small" && s.tiers[0].fault.Fault == "" && weir.Reason != cascade.ReasonValidatorFailed {
+	if broken := s.form && s.max == 0 && s.cap == 0 && !strings.HasSuffix(said, "}"); done && broken && weir.Model == "small" && s.tiers[0].fault.Fault == "" && weir.Reason != cascade.ReasonValidatorFailed {
 		rt.Fatalf("a broken form, %+v: %s", weir, got.body)
 	}
 	sum := int64(0)

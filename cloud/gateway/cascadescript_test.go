@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 	cascades "github.com/weirhq/weir/cascade/stream"
 	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/engine/fake"
+	"github.com/weirhq/weir/internal/contract"
 )
 
 // tierNames are the pools of the longest cascade, in the order in which shorter
@@ -28,7 +30,19 @@ type tierScript struct {
 	fault  fake.Script
 	both   bool // the fault is not one instance's alone
 	gone   bool // there is no instance from the start
+	vote   vote
 }
+
+// vote is what a pool's model says of its own answer.
+type vote string
+
+const (
+	votesYes vote = "yes"
+	votesNo  vote = "no"
+	mumbles  vote = "neither"
+	fails    vote = "503"
+	breaks   vote = "breaks off"
+)
 
 // cascadeScript is a fault script of all pools with the client's wishes.
 type cascadeScript struct {
@@ -39,8 +53,10 @@ type cascadeScript struct {
 	set      policy.Settings
 	left     int64 // of the day's budget, nano-dollars
 	stream   bool
-	twice    bool // the client asks again under the same key while it waits
-	leavesAt int  // token of a leg at which the client goes, -1 for never
+	equals   int          // pools at the end, of which one is chosen
+	cap      contract.USD // of the request's cost; 0 for none
+	twice    bool         // the client asks again under the same key while it waits
+	leavesAt int          // token of a leg at which the client goes, -1 for never
 	key      string
 }
 
@@ -64,6 +80,12 @@ func drawCascade(r *rapid.T, n int) *cascadeScript {
 	if draw("lost", 7) == 0 {
 		s.lost = draw("which", count-1)
 	}
+	if s.equals = 1; count > 2 && draw("equals", 1) == 0 {
+		s.equals = 2
+	}
+	if draw("capped", 4) == 0 {
+		s.cap = contract.USD(rapid.SampledFrom([]int64{20_000, 100_000, 300_000, perDay}).Draw(r, "cap"))
+	}
 	if draw("leaves", 9) == 0 {
 		s.leavesAt = draw("at", 3)
 	}
@@ -84,6 +106,7 @@ func drawTier(r *rapid.T, name string, form bool) tierScript {
 	if pick("sure", 1) == 0 {
 		t.unsure = pick("unsure", 5)
 	}
+	t.vote = rapid.SampledFrom([]vote{votesYes, votesNo, votesNo, mumbles, fails, breaks}).Draw(r, name+" vote")
 	if pick("faults", 2) == 0 {
 		t.fault = fake.Script{Fault: rapid.SampledFrom(append(fake.Faults(), refused)).Draw(r, name+" fault"), After: pick("after", 4)}
 	}
@@ -104,6 +127,9 @@ func (s *cascadeScript) drawPolicy(r *rapid.T) {
 		rules = rules[:2]
 	}
 	rules[rapid.IntRange(0, len(rules)-1).Draw(r, "policy")]()
+	if rapid.Bool().Draw(r, "verify") {
+		s.set.Verify = &policy.Verify{Samples: 3}
+	}
 	if w := rapid.SampledFrom([]int{-1, 0, 1, 2, 100}).Draw(r, "window"); w >= 0 {
 		s.set.Window = &policy.Window{Tokens: w}
 	}
@@ -114,10 +140,11 @@ func (s *cascadeScript) drawPolicy(r *rapid.T) {
 
 // model is the cascade under the script's policy.
 func (s *cascadeScript) model() (Model, error) {
-	o := cascading.Options{Policy: s.set, Continues: true}
+	o := cascading.Options{Policy: s.set, Continues: true, Equals: s.equals}
 	for i, t := range s.tiers {
 		tier := tierOf(t.pool, .6+.1*float64(i))
 		tier.Calibration.Prefix = &cascade.Prefix{Tokens: 2, Bias: .5, Terms: tier.Calibration.Terms, PhiMean: 6, PhiSD: 1}
+		tier.Calibration.Verifier = votesOf(200)
 		o.Tiers = append(o.Tiers, tier)
 	}
 	entry, err := cascading.New(o)
@@ -198,12 +225,33 @@ func (s *cascadeScript) finals() []string {
 // one that broke off.
 func (s *cascadeScript) allowed(text string, whole bool) bool {
 	return slices.ContainsFunc(s.finals(), func(final string) bool {
-		return final == text || !whole && strings.HasPrefix(final, text)
+		return final == text || (!whole || s.cap > 0) && strings.HasPrefix(final, text)
 	})
 }
 
 // answers reports whether some pool is sure to give an answer: the small one, or
-// the large one where no budget keeps it and nothing was shown before.
+// the large ones where no budget keeps them and nothing was shown before. A cap may
+// keep all.
 func (s *cascadeScript) answers() bool {
-	return s.well(0) || s.set.Budget == nil && s.well(len(s.tiers)-1)
+	large := true
+	for i := range s.equals {
+		large = large && s.well(len(s.tiers)-1-i)
+	}
+	return s.cap == 0 && (s.well(0) || s.set.Budget == nil && large)
+}
+
+// says answers a question about an answer.
+func (v vote) says(w http.ResponseWriter, r *http.Request, body map[string]any) {
+	switch v {
+	case votesYes:
+		votes(1, nil)(w, r, body)
+	case votesNo:
+		votes(0, nil)(w, r, body)
+	case mumbles:
+		says(200, `{"choices":[{"message":{"content":""},"logprobs":null}]}`)(w, r, body)
+	case fails:
+		says(503, `{}`)(w, r, body)
+	default:
+		dies(w, r, body)
+	}
 }

@@ -20,11 +20,7 @@ import (
 // three are worth a lot where there are labels of them.
 func polled(t testing.TB, set policy.Settings, labels int, pools ...string) Model {
 	t.Helper()
-	table := verifier.New(3)
-	for range labels {
-		table.Observe(verifier.BothRight, 3, 1)
-		table.Observe(verifier.OnlyCloud, 0, 1)
-	}
+	table := votesOf(labels)
 	o := cascading.Options{Policy: set}
 	for _, name := range pools {
 		o.Tiers = append(o.Tiers, cascading.Tier{Pool: name, Quality: .9, Calibration: cascade.Calibration{Version: 1, Fingerprint: name, Bias: .5, Threshold: .75,
@@ -37,6 +33,17 @@ func polled(t testing.TB, set policy.Settings, labels int, pools ...string) Mode
 		t.Fatal(err)
 	}
 	return Model{Pool: pools[len(pools)-1], Cascade: entry}
+}
+
+// votesOf is a table of so many labels of either kind, by which votes are worth a
+// lot.
+func votesOf(labels int) *verifier.Table {
+	table := verifier.New(3)
+	for range labels {
+		table.Observe(verifier.BothRight, 3, 1)
+		table.Observe(verifier.OnlyCloud, 0, 1)
+	}
+	return table
 }
 
 // votes answers questions about answers with P(YES) = yes, and all else by next.
