@@ -124,7 +124,7 @@ func (c *Control) Score(ctx context.Context, s gateway.Score) error {
 	if err := c.flushAnswers(ctx); err != nil {
 		return err
 	}
-	l := store.Label{TenantID: s.TenantID, OperationID: s.Operation, DeviceID: s.Device, Score: s.Value}
+	l := store.Label{TenantID: s.TenantID, OperationID: s.Operation, DeviceID: s.Device, Score: s.Value, Noted: s.Noted}
 	if s.Known != nil {
 		known := stored(s.Known)
 		l.Known = &known

@@ -209,6 +209,43 @@ func TestScoresAreOnesOwn(t *testing.T) {
 	}
 }
 
+// A gateway that dies before it has noted an answer leaves its ledger row, which
+// does not know the choice: its score is refused, not kept for nothing. That of an
+// answer of the same pool by its own name is kept once it is noted.
+func TestScoresOfAnswersThatWereNotNoted(t *testing.T) {
+	url := testpg.Start(t)
+	o := options(t, url)
+	s := startScoring(t, o, twoPools(t))
+	tenant := s.newTenant(t, "acme")
+	_, key := s.newKey(t, tenant)
+	o.DataDir = t.TempDir()
+	other := startScoring(t, o, twoPools(t))
+	for _, g := range []*scoring{s, other} {
+		eventually(t, "the key is known", func() bool {
+			return send(t, http.DefaultClient, http.MethodGet, g.Server.URL+"/v1/models", key, nil).status == http.StatusOK
+		})
+	}
+	s.answers.flushing.Lock()
+	lost, _ := s.ask(t, key, "auto")
+	s.answers.take()
+	s.answers.flushing.Unlock()
+	plain, _ := s.ask(t, key, "hub-cloud")
+	eventually(t, "the ledger has the answer", func() bool {
+		var seen usageAnswer
+		s.admin(t, http.MethodGet, "usage?operation_id="+lost, nil).into(t, &seen)
+		return len(seen.Rows) == 1
+	})
+	for _, g := range []*scoring{s, other} {
+		if a := g.score(t, key, lost, 1); a.status != http.StatusNotFound {
+			t.Errorf("not noted: %s", a)
+		}
+	}
+	eventually(t, "the other is scored", func() bool { return other.score(t, key, plain, 1).status == http.StatusOK })
+	if arms := s.refresh(t); len(arms) != 0 {
+		t.Errorf("%+v", arms)
+	}
+}
+
 // Without the database answers wait, the choice goes on by what is known, and
 // scores are told to come back.
 func TestScoresWithoutTheDatabase(t *testing.T) {

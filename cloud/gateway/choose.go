@@ -151,26 +151,27 @@ func (a *admitted) another(failed bool) bool {
 	return false
 }
 
-// remember notes the answer of one of the equals: its session stays there, and it
-// may be scored, unless an edge node compares its own with it and shows that. It
-// comes before the answer's last byte, so that whoever has read
-// the answer can score it.
+// remember notes the answer of one of the equals, also where it was asked by its
+// own name: it may be scored, unless an edge node compares its own with it and
+// shows that. The session of a choice stays there. It comes before the answer's
+// last byte, so that whoever has read the answer can score it.
 func (a *admitted) remember() {
 	c, pool := a.choice, a.ask.model.Pool
-	if a.outcome != tenants.OutcomeOK || !c.holds(pool) || a.ask.opts.Draft != nil && a.ask.opts.Draft.Reason == cascade.ReasonConfident {
+	if a.outcome != tenants.OutcomeOK || !a.g.equals[pool] || a.ask.opts.Draft != nil && a.ask.opts.Draft.Reason == cascade.ReasonConfident {
 		return
 	}
-	now := time.Now()
-	a.ask.model.Cascade.Stay(c.session, pool, now)
-	if a.g.opts.Feedback == nil {
-		return
+	n := Answer{Operation: a.op, TenantID: a.who.TenantID, Device: a.who.Device, Class: a.ask.class, Pool: pool, At: time.Now()}
+	if c.holds(pool) {
+		a.ask.model.Cascade.Stay(c.session, pool, n.At)
+		n.Model = a.ask.req.Model
+		n.Checked, n.Broken = c.check.found(int(a.last.OutputTokens - a.tries.draft.OutputTokens))
+		if i := slices.Index(c.pools, pool); i == c.Tier {
+			n.Propensity = c.Propensity
+		}
 	}
-	n := Answer{Operation: a.op, TenantID: a.who.TenantID, Device: a.who.Device, Model: a.ask.req.Model, Class: a.ask.class, Pool: pool, At: now}
-	n.Checked, n.Broken = c.check.found(int(a.last.OutputTokens - a.tries.draft.OutputTokens))
-	if i := slices.Index(c.pools, pool); i == c.Tier {
-		n.Propensity = c.Propensity
+	if a.g.opts.Feedback != nil {
+		a.g.opts.Feedback.Answered(n)
 	}
-	a.g.opts.Feedback.Answered(n)
 }
 
 // seen is the choice as applications and operators see it.

@@ -18,6 +18,7 @@ import (
 type instanceFake struct {
 	*httptest.Server
 	name, role, model string
+	pool              string // "": model is its name
 	weights           string // of the fingerprint; "" has none
 	words             []string
 	handle            atomic.Int64

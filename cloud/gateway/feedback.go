@@ -15,7 +15,7 @@ import (
 type Answer struct {
 	Operation, TenantID string
 	Device              string // "": straight from an application
-	Model               string // as asked; "": none with equal pools, whose arms a score would move
+	Model               string // as asked; "": a score moves no arm
 	Class, Pool         string
 	Propensity          float64 // with which the pool was chosen; 0: it stood in for another
 	At                  time.Time
@@ -31,6 +31,9 @@ type Score struct {
 	Value               float64 // 0 to 1
 	// Known is the answer, where this process remembers it.
 	Known *Answer
+	// Noted are the names under which the ledger has answers of equal pools. It does
+	// not say who chose them: without a note such an answer is unknown.
+	Noted []string
 }
 
 // ErrUnknownAnswer says that a score is of no answer of the tenant, or device.
@@ -90,7 +93,7 @@ func (x *exchange) score() (f contract.Feedback, err error) {
 		return f, &openai.Error{Status: http.StatusTooManyRequests, Type: openai.TypeRateLimit, Code: "rate_limited", RetryAfter: time.Second,
 			Message: "scores come faster than 20 a second: try again shortly"}
 	}
-	s := Score{Operation: id, TenantID: x.who.TenantID, Device: x.who.Device, Value: f.Score, Known: g.explain.answer(id, x.who.TenantID)}
+	s := Score{Operation: id, TenantID: x.who.TenantID, Device: x.who.Device, Value: f.Score, Known: g.explain.answer(id, x.who.TenantID), Noted: g.noted()}
 	ctx, cancel := context.WithTimeout(x.ctx, scoreTime)
 	defer cancel()
 	switch err := g.opts.Feedback.Score(ctx, s); {
@@ -104,6 +107,34 @@ func (x *exchange) score() (f contract.Feedback, err error) {
 	return f, nil
 }
 
+// noted are the equal pools, and how their instances call them.
+func (g *Gateway) noted() []string {
+	var names []string
+	for pool := range g.equals {
+		names = append(names, pool)
+	}
+	for _, s := range g.opts.Pool.Status() {
+		if g.equals[s.Model] {
+			names = append(names, s.Served)
+		}
+	}
+	return names
+}
+
+// equalsOf are the pools that are equals of others for some model.
+func equalsOf(models map[string]Model) map[string]bool {
+	all := map[string]bool{}
+	for _, m := range models {
+		if m.Cascade == nil || len(m.Cascade.Equals()) < 2 {
+			continue
+		}
+		for _, pool := range m.Cascade.Equals() {
+			all[pool] = true
+		}
+	}
+	return all
+}
+
 // answer is what is remembered of a tenant's request that got a whole answer from a
 // model without equal pools; those with some are noted.
 func (e *explanations) answer(id, tenant string) *Answer {
@@ -111,5 +142,11 @@ func (e *explanations) answer(id, tenant string) *Answer {
 	if x == nil || x.Choice != nil || x.Outcome != tenants.OutcomeOK {
 		return nil
 	}
-	return &Answer{Operation: id, TenantID: tenant, Device: x.Device, Class: x.Class, Pool: x.Weir.Model, At: x.Began}
+	pool := x.Pool
+	for _, t := range x.Attempts { // a cascade's last good one answered
+		if t.Outcome == tenants.OutcomeOK {
+			pool = t.Pool
+		}
+	}
+	return &Answer{Operation: id, TenantID: tenant, Device: x.Device, Class: x.Class, Pool: pool, At: x.Began}
 }

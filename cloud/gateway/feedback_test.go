@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/internal/contract"
 )
 
@@ -24,7 +26,7 @@ func (n *notes) Score(_ context.Context, s Score) error {
 // score them, and those that break their form as broken.
 func TestAnswersAreNoted(t *testing.T) {
 	kept := &notes{}
-	r, _, a, b := chooseRig(t, func(o *Options) { o.Feedback = kept })
+	r, _, a, b := chooseRig(t, func(o *Options) { o.Feedback, o.Models["plain"] = kept, Model{Pool: "a"} })
 	for _, more := range []string{"", `,"stream":true`} {
 		for _, model := range []string{"any", "auto"} {
 			got := r.chat(t, askOf(model, more))
@@ -51,11 +53,46 @@ func TestAnswersAreNoted(t *testing.T) {
 		a.on(nil)
 		b.on(nil)
 	}
+	if r.chat(t, askOf("plain", "")); kept.last().Model != "" || kept.last().Pool != "a" || kept.last().Propensity != 0 {
+		t.Errorf("an equal pool by its own name: %+v", kept.last())
+	}
 	a.on(dies)
 	b.on(dies)
 	before := len(kept.answers)
 	if r.chat(t, askOf("any", "")); len(kept.answers) != before {
 		t.Errorf("a failure is noted: %+v", kept.last())
+	}
+}
+
+// The pool of a score is the pool's name, whatever its instances call their model.
+// The ledger has the latter, and its word is not enough for answers of equal pools.
+func TestFeedbackNamesPools(t *testing.T) {
+	kept := &notes{}
+	instances := []*instanceFake{newInstance(t, "p", "mixed"), newInstance(t, "a", "mixed"), newInstance(t, "b", "mixed")}
+	for _, in := range instances {
+		in.pool, in.model = "pool-"+in.name, "served"
+	}
+	anyOf, err := cascading.New(cascading.Options{Tiers: []cascading.Tier{{Pool: "pool-a"}, {Pool: "pool-b"}}, Equals: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, func(o *Options) {
+		o.Feedback, o.Models = kept, map[string]Model{"plain": {Pool: "pool-p"}, "any": {Pool: "pool-a", Cascade: anyOf}}
+	}, instances...)
+	got := r.chat(t, askOf("plain", ""))
+	if r.explained(t, got, r.key); weirAt(t, got).Model != "served" {
+		t.Fatalf("%s", got.body)
+	}
+	if x := r.do(t, http.MethodPut, "/v1/weir/requests/"+got.header.Get(contract.HeaderRequestID)+"/feedback", r.key, `{"score":1}`); x.status != http.StatusOK {
+		t.Fatalf("%d %s", x.status, x.body)
+	}
+	s := kept.scores[0]
+	if s.Known == nil || s.Known.Pool != "pool-p" {
+		t.Errorf("%+v", s.Known)
+	}
+	slices.Sort(s.Noted)
+	if want := []string{"pool-a", "pool-b", "served", "served"}; !slices.Equal(s.Noted, want) {
+		t.Errorf("%q, want %q", s.Noted, want)
 	}
 }
 

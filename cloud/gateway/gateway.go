@@ -115,8 +115,9 @@ type Gateway struct {
 	replays  replays
 	answers  answers
 	ways     ballot.Ways
-	budgets  sync.Map // pool -> *pace.Allowance of retries
-	scores   sync.Map // tenant -> *pace.Allowance of scores
+	budgets  sync.Map        // pool -> *pace.Allowance of retries
+	equals   map[string]bool // pools that are equals of others
+	scores   sync.Map        // tenant -> *pace.Allowance of scores
 	meter    *meter
 	inFlight atomic.Int64
 	ledger   atomic.Pointer[priced]
@@ -135,7 +136,7 @@ func New(o Options) (*Gateway, error) {
 		return nil, errors.New("gateway: Directory, Recorder, Pool, Client, Telemetry and Log are needed")
 	}
 	o.setDefaults()
-	g := &Gateway{opts: o, explain: newExplanations(o.ExplainSize), ways: ballot.Ways{Patience: o.Timeouts.Votes}}
+	g := &Gateway{opts: o, explain: newExplanations(o.ExplainSize), equals: equalsOf(o.Models), ways: ballot.Ways{Patience: o.Timeouts.Votes}}
 	for name, m := range o.Models {
 		if known, _ := o.Pool.Serves(m.Pool); !known {
 			return nil, fmt.Errorf("model %s: no instance belongs to pool %q", name, m.Pool)

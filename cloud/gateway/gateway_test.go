@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -114,7 +115,7 @@ func newRig(t testing.TB, adjust func(*Options), instances ...*instanceFake) *ri
 	t.Cleanup(client.CloseIdleConnections)
 	members := make([]pool.Member, len(instances))
 	for i, in := range instances {
-		members[i] = pool.Member{Name: in.name, URL: in.URL, Role: route.Role(in.role), Model: in.model}
+		members[i] = pool.Member{Name: in.name, URL: in.URL, Role: route.Role(in.role), Model: cmp.Or(in.pool, in.model), Served: in.model}
 	}
 	p, err := pool.New(pool.Options{Members: members, Client: client, Interval: 20 * time.Millisecond, Log: log})
 	if err != nil {

@@ -12,6 +12,7 @@ type Status struct {
 	Name     string         `json:"name"`
 	Opaque   string         `json:"opaque" doc:"as in X-Weir-Instance"`
 	Model    string         `json:"model"`
+	Served   string         `json:"-"` // Model's name at the instance
 	Role     route.Role     `json:"role"`
 	Epoch    string         `json:"epoch,omitempty"`
 	Ready    bool           `json:"ready"`
@@ -83,7 +84,7 @@ func (p *Pool) Status() []Status {
 
 // status is the instance without what depends on the others.
 func (in *instance) status(now time.Duration) Status {
-	s := Status{Name: in.Name, Opaque: in.opaque, Model: in.Model, Role: in.role, Epoch: in.epoch, Problem: in.vitals.problem,
+	s := Status{Name: in.Name, Opaque: in.opaque, Model: in.Model, Served: in.Served, Role: in.role, Epoch: in.epoch, Problem: in.vitals.problem,
 		Context: in.context, MaxSeqs: in.maxSeqs, AgeMs: -1, InFlight: in.ledger.total, Breaker: in.vitals.breakerState(now),
 		Failures: in.vitals.failures, Keys: len(in.index.keys), Report: in.known.report(now), URL: in.URL, From: FromStatic,
 		Failing: in.vitals.failing, Moves: in.moves}

@@ -134,10 +134,14 @@ type Label struct {
 	Score                 float64 // 0 to 1
 	// Known is the answer, where the caller has it.
 	Known *Answer
+	// Noted are models, as the ledger has them, whose answers are noted: the ledger's
+	// own word is not enough for these.
+	Noted []string
 }
 
 // PutLabel keeps a label in place of an earlier one or of a check's, and makes its
-// arm's sums anew. An answer that was not noted is looked for in the ledger.
+// arm's sums anew. An answer that was not noted is looked for in the ledger, but
+// for one of l.Noted.
 // ErrNotFound says that there is none, or that it is another's.
 func (s *Store) PutLabel(ctx context.Context, l Label, m Memory) error {
 	return wrap("keep label", s.inTx(ctx, func(tx pgx.Tx) error {
@@ -173,10 +177,10 @@ func (l *Label) answer(ctx context.Context, tx pgx.Tx) (of armName, err error) {
 	_, err = tx.Exec(ctx, `insert into weir.answers (tenant_id, operation_id, device_id, model, class, pool, propensity, answered_at)
 		select tenant_id, operation_id, device_id, '', class, model, 0, started_at from weir.usage_ledger,
 			(select to_timestamp(('x' || left(replace($2::text, '-', ''), 12))::bit(48)::bigint / 1000.0) as at) as op
-		where tenant_id = $1 and operation_id = $2::uuid and ($3 = '' or device_id::text = $3) and tier = 'cloud' and outcome = 'ok'
+		where tenant_id = $1 and operation_id = $2::uuid and ($3 = '' or device_id::text = $3) and tier = 'cloud' and outcome = 'ok' and model <> all ($4::text[])
 			and day between (op.at - interval '1 day')::date and (op.at + interval '1 day')::date
 		order by started_at desc limit 1
-		on conflict (tenant_id, operation_id) do nothing`, l.TenantID, l.OperationID, l.DeviceID)
+		on conflict (tenant_id, operation_id) do nothing`, l.TenantID, l.OperationID, l.DeviceID, append([]string{}, l.Noted...))
 	if err != nil {
 		return of, err
 	}

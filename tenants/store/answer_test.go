@@ -212,6 +212,11 @@ func TestLabelsOfPlainPools(t *testing.T) {
 	known := Answer{TenantID: acme, OperationID: uuid.Must(uuid.NewV7()).String(), Class: "std", Pool: "big", At: time.Now()}
 	told := labelOf(&known, 1)
 	told.Known = &known
+	unnoted := l
+	unnoted.Noted = []string{"big"}
+	if err := s.PutLabel(t.Context(), unnoted, testMemory); !errors.Is(err, ErrNotFound) {
+		t.Errorf("an answer whose kind is noted, from the ledger: %v", err)
+	}
 	for _, l := range []Label{l, l, told} {
 		if err := s.PutLabel(t.Context(), l, testMemory); err != nil {
 			t.Fatal(err)
