@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 
@@ -28,14 +29,11 @@ func (p *Pools) UnmarshalYAML(n *yaml.Node) error {
 	var equals struct {
 		Any []string `yaml:"any"`
 	}
-	if n.Kind != yaml.MappingNode || len(n.Content) != 2 || n.Content[0].Value != "any" {
-		return fmt.Errorf("line %d: want the name of a pool, or {any: [name, name]}", n.Line)
-	}
-	if err := n.Decode(&equals); err != nil {
-		return err
+	if n.Kind != yaml.MappingNode || len(n.Content) != 2 || n.Content[0].Value != "any" || n.Decode(&equals) != nil {
+		return fmt.Errorf("line %d of cascade: want the name of a pool, or {any: [name, name]}, in each place", n.Line)
 	}
 	if *p = equals.Any; len(*p) < 2 {
-		return fmt.Errorf("line %d: any needs two or more pools to choose among", n.Line)
+		return fmt.Errorf("line %d of cascade: any needs two or more pools to choose among", n.Line)
 	}
 	return nil
 }
@@ -83,6 +81,8 @@ func (m Model) validate() error {
 		return errors.New("context must not be negative: leave it out where it is not known")
 	case len(m.places()) == 0 && (len(m.Policy) > 0 || m.Calibration != "" || len(m.Calibrations) > 0 || len(m.Quality) > 0):
 		return errors.New("policy, calibrations and quality belong to a cascade: name its pools")
+	case len(m.places()) == 0 && m.Pool == "":
+		return errors.New("name who answers: pool, any or cascade")
 	case len(m.places()) == 0:
 		return nil
 	case m.Pool != "" || len(m.Any) > 0 && len(m.Cascade) > 0:
@@ -139,6 +139,11 @@ func (m Model) entry() (*cascading.Entry, error) {
 func (m Model) settings() (policy.Settings, error) {
 	if m.Policy == nil {
 		return policy.Settings{}, nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(m.Policy)) {
+		if _, err := json.Marshal(m.Policy[key]); err != nil { // YAML knows more than JSON
+			return policy.Settings{}, fmt.Errorf("%s: %v cannot be used", key, m.Policy[key])
+		}
 	}
 	raw, err := json.Marshal(m.Policy)
 	if err != nil {

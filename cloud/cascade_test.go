@@ -12,7 +12,7 @@ import (
 )
 
 func cascadeConfig(m Model) Config {
-	return Config{Listen: "127.0.0.1:1", TLSListen: "127.0.0.1:2", OpsListen: "127.0.0.1:3", SecretsDir: "x", FirstByteTimeout: 1, StallTimeout: 1, AnswerTimeout: 1,
+	return Config{Listen: "127.0.0.1:1", TLSListen: "127.0.0.1:2", OpsListen: "127.0.0.1:3", SecretsDir: "x", DataDir: "x", LogLevel: "info", FirstByteTimeout: 1, StallTimeout: 1, AnswerTimeout: 1,
 		ProbeInterval: 1, MaxInflight: 1, MaxAttempts: 1,
 		Instances: []Instance{{Name: "s", URL: "http://127.0.0.1:4", Role: route.Mixed, Model: "small"}, {Name: "m", URL: "http://127.0.0.1:6", Role: route.Mixed, Model: "mid"}, {Name: "l", URL: "http://127.0.0.1:5", Role: route.Mixed, Model: "large"}},
 		Models:    map[string]Model{"auto": m}}

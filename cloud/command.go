@@ -43,7 +43,7 @@ func loadConfig(env cli.Env, args []string) (conf Config, databaseURL string, er
 	// database_url is a secret and so has no flag of its own; this one takes
 	// only what is none.
 	flag := fs.String("database-url", "", "PostgreSQL connection URL without a password")
-	if err := cli.ParseFlags(env, fs, usage, args); err != nil {
+	if err := cli.ParseFlags(env, fs, usage+loader.FileKeys(), args); err != nil {
 		return conf, "", err
 	}
 	if fs.NArg() > 0 {

@@ -14,11 +14,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirhq/weir/cloud/control"
 	"github.com/weirhq/weir/cloud/gateway"
 	"github.com/weirhq/weir/cloud/pool"
 	"github.com/weirhq/weir/cloud/roles"
 	"github.com/weirhq/weir/cloud/route"
 	"github.com/weirhq/weir/internal/loopback"
+	"github.com/weirhq/weir/internal/telemetry"
+	"github.com/weirhq/weir/tenants/spool"
 )
 
 // Config is the section "cloud" of the configuration.
@@ -34,9 +37,9 @@ type Config struct {
 	DatabaseURL     string `yaml:"database_url" secret:"true" usage:"PostgreSQL connection URL"`
 	DatabaseURLFile string `yaml:"database_url_file" usage:"file that holds the PostgreSQL connection URL"`
 
-	Instances []Instance       `yaml:"instances"`
+	Instances []Instance       `yaml:"instances" usage:"model servers"`
 	Pools     []string         `yaml:"pools" usage:"models that workers may join with by themselves (weir worker --join)"`
-	Models    map[string]Model `yaml:"models"`
+	Models    map[string]Model `yaml:"models" usage:"names that applications ask for: a pool, equal pools (any) or a cascade"`
 
 	FirstByteTimeout time.Duration `yaml:"first_byte_timeout" default:"30s" usage:"longest wait for an attempt's first token"`
 	StallTimeout     time.Duration `yaml:"stall_timeout" default:"10s" usage:"longest silence inside a stream"`
@@ -116,6 +119,28 @@ func (c *Config) Validate() error {
 	if c.SecretsDir == "" {
 		return errors.New("secrets_dir is missing: name a folder for the certificate authority and the snapshot key")
 	}
+	if err := c.validateNumbers(); err != nil {
+		return err
+	}
+	if c.Roles != "" && c.Roles != rolesFixed && c.Roles != rolesAuto {
+		return fmt.Errorf("roles: %q is neither %s nor %s", c.Roles, rolesFixed, rolesAuto)
+	}
+	if c.Moves != "" && c.Moves != movesAuto && c.Moves != movesDrain {
+		return fmt.Errorf("moves: %q is neither %s nor %s", c.Moves, movesAuto, movesDrain)
+	}
+	if err := c.validatePools(); err != nil {
+		return err
+	}
+	if c.DataDir == "" {
+		return errors.New("data_dir is missing: name a folder for usage rows on their way to the database")
+	}
+	if _, err := telemetry.ParseLevel(c.LogLevel); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (c *Config) validateNumbers() error {
 	for _, d := range []struct {
 		key   string
 		value time.Duration
@@ -124,16 +149,19 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("%s: %s must be positive", d.key, d.value)
 		}
 	}
-	if c.Drain < 0 || c.MaxInflight <= 0 || c.MaxAttempts <= 0 {
-		return errors.New("drain must not be negative; max_inflight and max_attempts must be positive")
+	switch {
+	case c.Drain < 0:
+		return fmt.Errorf("drain: %s must not be negative", c.Drain)
+	case c.MaxInflight <= 0:
+		return fmt.Errorf("max_inflight: %d must be positive", c.MaxInflight)
+	case c.MaxAttempts <= 0:
+		return fmt.Errorf("max_attempts: %d must be positive", c.MaxAttempts)
+	case c.UsageBytes != 0 && c.UsageBytes < spool.MinBytes:
+		return fmt.Errorf("usage_bytes: %d is less than the %d that rows need on disk", c.UsageBytes, spool.MinBytes)
+	case c.Retention != 0 && c.Retention < control.MinRetention:
+		return fmt.Errorf("retention: %s is less than %s: devices may bring their rows that late", c.Retention, control.MinRetention)
 	}
-	if c.Roles != "" && c.Roles != rolesFixed && c.Roles != rolesAuto {
-		return fmt.Errorf("roles: %q is neither %s nor %s", c.Roles, rolesFixed, rolesAuto)
-	}
-	if c.Moves != "" && c.Moves != movesAuto && c.Moves != movesDrain {
-		return fmt.Errorf("moves: %q is neither %s nor %s", c.Moves, movesAuto, movesDrain)
-	}
-	return c.validatePools()
+	return nil
 }
 
 func (c *Config) validatePools() error {
@@ -150,7 +178,13 @@ func (c *Config) validatePools() error {
 		}
 		pools[in.Model] = true
 	}
+	if err := pool.Check(c.members()); err != nil {
+		return fmt.Errorf("instances: %w", err)
+	}
 	for name, m := range c.Models {
+		if name == "" {
+			return errors.New("models: a name is empty")
+		}
 		if err := m.validate(); err != nil {
 			return fmt.Errorf("models.%s: %w", name, err)
 		}

@@ -130,9 +130,9 @@ func TestCommandRefuses(t *testing.T) {
 		want string
 	}{
 		{name: "no secrets directory", code: 1, want: "secrets_dir"},
-		{name: "no database", args: []string{"--secrets-dir", secrets}, code: 1, want: "WEIR_DATABASE_URL"},
-		{name: "password on the command line", args: []string{"--secrets-dir", secrets, "--database-url", "postgres://u:hunter2@h/db"}, code: 1, want: "without a password"},
-		{name: "password as a parameter", args: []string{"--secrets-dir", secrets, "--database-url", "postgres://u@h/db?password=hunter2"}, code: 1, want: "without a password"},
+		{name: "no database", args: []string{"--secrets-dir", secrets, "--data-dir", secrets}, code: 1, want: "WEIR_DATABASE_URL"},
+		{name: "password on the command line", args: []string{"--secrets-dir", secrets, "--data-dir", secrets, "--database-url", "postgres://u:hunter2@h/db"}, code: 1, want: "without a password"},
+		{name: "password as a parameter", args: []string{"--secrets-dir", secrets, "--data-dir", secrets, "--database-url", "postgres://u@h/db?password=hunter2"}, code: 1, want: "without a password"},
 		{name: "database URL is none", args: []string{"--secrets-dir", secrets, "--data-dir", secrets}, env: map[string]string{"WEIR_DATABASE_URL": "::hunter2::"}, code: 1, want: "cannot be parsed"},
 		{name: "listen off loopback", args: []string{"--secrets-dir", secrets, "--listen", "0.0.0.0:1"}, code: 1, want: "not loopback"},
 		{name: "port taken", args: []string{"--secrets-dir", secrets, "--data-dir", secrets, "--listen", l.Addr().String()}, env: map[string]string{"WEIR_DATABASE_URL": "postgres://u@127.0.0.1:1/db"}, code: 1, want: "taken"},

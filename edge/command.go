@@ -32,7 +32,7 @@ func load(env cli.Env, name string, args []string) (Config, error) {
 	fs := pflag.NewFlagSet("edge "+name, pflag.ContinueOnError)
 	loader := config.New("edge", &cfg)
 	loader.Flags(fs)
-	if err := cli.ParseFlags(env, fs, "[flags]", args); err != nil {
+	if err := cli.ParseFlags(env, fs, "[flags]"+loader.FileKeys(), args); err != nil {
 		return cfg, err
 	}
 	if fs.NArg() > 0 {

@@ -39,7 +39,7 @@ type Config struct {
 	ShadowPerHour   int     `yaml:"shadow_per_hour" default:"60" usage:"kept answers that the cloud may label in an hour (0: none)"`
 	ShadowPerDayUSD float64 `yaml:"shadow_per_day_usd" default:"0.1" usage:"dollars that such labels may cost in a day"`
 
-	Embedder foresight.EmbedderConfig `yaml:"embedder"`
+	Embedder foresight.EmbedderConfig `yaml:"embedder" usage:"a service that embeds questions, to foresee before the local model is asked"`
 
 	AllowAnonymous bool     `yaml:"allow_anonymous" default:"false" usage:"serve callers without a key, on the device's account; loopback only"`
 	AllowedHosts   []string `yaml:"allowed_hosts" usage:"host names served beside loopback ones"`

@@ -11,7 +11,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"reflect"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/weirhq/weir/cascade"
@@ -130,7 +132,7 @@ func Parse(data []byte) (Settings, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&s); err != nil {
-		return Settings{}, fmt.Errorf("%w: %w", ErrSettings, err)
+		return Settings{}, fmt.Errorf("%w: %s", ErrSettings, readable(err))
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return Settings{}, fmt.Errorf("%w: data after the JSON object", ErrSettings)
@@ -139,6 +141,30 @@ func Parse(data []byte) (Settings, error) {
 		return Settings{}, err
 	}
 	return s, nil
+}
+
+// readable says in the words of JSON what package json says in those of Go.
+func readable(err error) string {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return strings.TrimPrefix(err.Error(), "json: ")
+	}
+	want := "an object"
+	switch kind := wrong.Type.Kind(); {
+	case kind == reflect.String:
+		want = "a string"
+	case kind == reflect.Bool:
+		want = "true or false"
+	case kind == reflect.Float64:
+		want = "a number"
+	case kind >= reflect.Int && kind <= reflect.Uint64:
+		want = "a whole number"
+	}
+	field := wrong.Field
+	if field == "" {
+		field = "settings"
+	}
+	return fmt.Sprintf("%s: want %s, not %s", field, want, wrong.Value)
 }
 
 // Validate refuses values out of range, two owners of one threshold, and

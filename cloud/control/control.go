@@ -33,7 +33,7 @@ type Options struct {
 
 	Poll         time.Duration // of the configuration's version; 1 s
 	UsageBytes   int64         // of usage rows on disk while the database is away; 1 GiB
-	Retention    time.Duration // of ledger rows; 100 days, and never below tenants.MaxRowAge and two days
+	Retention    time.Duration // of ledger rows; 100 days, and never below MinRetention
 	SnapshotLife time.Duration // how long a snapshot serves without the database; 7 days
 	DeviceLife   time.Duration // of a device's certificate; pki.DefaultLife
 	WorkerLife   time.Duration // of the certificate of a worker that joined; 30 days
@@ -43,6 +43,10 @@ type Options struct {
 	// hosts, which no worker gets a certificate for.
 	Pools, Names []string
 }
+
+// MinRetention is the least age at which ledger rows are dropped: a device may
+// bring its own that late.
+const MinRetention = tenants.MaxRowAge + 48*time.Hour
 
 // Control is the control plane. It is safe for concurrent use.
 type Control struct {
@@ -116,7 +120,7 @@ func (o *Options) setDefaults() {
 			*d.v = d.def
 		}
 	}
-	o.Retention = max(o.Retention, tenants.MaxRowAge+48*time.Hour)
+	o.Retention = max(o.Retention, MinRetention)
 	if o.Billing == nil {
 		o.Billing = price.DefaultBilling()
 	}

@@ -19,6 +19,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -28,6 +29,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -141,16 +143,36 @@ func New(o Options) (*Pool, error) {
 	if err := p.meters.register(o.Registry); err != nil {
 		return nil, err
 	}
-	for _, m := range o.Members {
-		if err := m.fill(); err != nil {
-			return nil, err
-		}
-		if p.find(m.Name) != nil {
-			return nil, fmt.Errorf("instance %s is configured twice", m.Name)
-		}
+	members, err := filled(o.Members)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range members {
 		p.add(newInstance(m))
 	}
 	return p, nil
+}
+
+// Check refuses members as New does.
+func Check(members []Member) error {
+	_, err := filled(members)
+	return err
+}
+
+// filled are the members with what they leave open.
+func filled(members []Member) ([]Member, error) {
+	out, seen := slices.Clone(members), map[string]bool{}
+	for i := range out {
+		m := &out[i]
+		if err := m.fill(); err != nil {
+			return nil, err
+		}
+		if seen[m.Name] {
+			return nil, fmt.Errorf("instance %s is configured twice", m.Name)
+		}
+		seen[m.Name] = true
+	}
+	return out, nil
 }
 
 // fill checks a member and sets what it leaves open.
@@ -158,11 +180,16 @@ func (m *Member) fill() error {
 	if m.Role == "" {
 		m.Role = route.Mixed
 	}
+	u, err := url.Parse(m.URL)
 	switch {
 	case m.Name == "":
-		return fmt.Errorf("instance %q has no name", m.URL)
-	case !strings.HasPrefix(m.URL, "http://") && !strings.HasPrefix(m.URL, "https://"):
-		return fmt.Errorf("instance %s: url %q must start with http:// or https://", m.Name, m.URL)
+		return errors.New("an instance has no name")
+	case strings.ContainsFunc(m.Name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return fmt.Errorf("instance %q: a name is of characters that can be printed", m.Name)
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return fmt.Errorf("instance %s: url is not such as http://127.0.0.1:8000", m.Name)
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return fmt.Errorf("instance %s: url must be without user, password, query and fragment", m.Name)
 	case !m.Role.Valid():
 		return fmt.Errorf("instance %s: role %q: use mixed, prefill or decode", m.Name, m.Role)
 	case m.Model == "":

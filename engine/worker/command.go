@@ -31,7 +31,7 @@ func runCommand(ctx context.Context, env cli.Env, args []string) error {
 	fs := pflag.NewFlagSet("worker", pflag.ContinueOnError)
 	loader := config.New("worker", &c)
 	loader.Flags(fs)
-	if err := cli.ParseFlags(env, fs, "[bench] --model FILE|NAME [flags]", args); err != nil {
+	if err := cli.ParseFlags(env, fs, "[bench] --model FILE|NAME [flags]"+loader.FileKeys(), args); err != nil {
 		return err
 	}
 	if fs.NArg() > 0 {

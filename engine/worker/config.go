@@ -52,7 +52,7 @@ type Config struct {
 	Drain           time.Duration `yaml:"drain" default:"5s" usage:"how long running requests may take when the worker stops"`
 	OTLPEndpoint    string        `yaml:"otlp_endpoint" usage:"OTLP/HTTP endpoint for traces (default: none)"`
 	LogLevel        string        `yaml:"log_level" default:"info" usage:"debug, info, warn or error"`
-	Experts         Experts       `yaml:"experts"`
+	Experts         Experts       `yaml:"experts" usage:"balancing of a mixture of experts"`
 }
 
 // Validate implements config.Validator.

@@ -9,7 +9,8 @@
 // yaml:"listen" also names the flag --listen and the variable
 // WEIR_CLOUD_LISTEN. Fields of struct, slice-of-struct or map type are set by
 // the file alone. secret:"true" fields have no flag: the argument list of a
-// process is public.
+// process is public. Any other field that holds a URL with a user or a password
+// is refused.
 package config
 
 import (
@@ -45,6 +46,7 @@ type Loader struct {
 	section string
 	dst     reflect.Value
 	fields  []field
+	inFile  []field // keys of the file alone
 	file    string
 	set     map[string]string // flags given
 }
@@ -62,7 +64,11 @@ func New(section string, dst any) *Loader {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		key := strings.Split(f.Tag.Get("yaml"), ",")[0]
-		if key == "" || key == "-" || !scalar(f.Type) {
+		if key == "" || key == "-" {
+			continue
+		}
+		if !scalar(f.Type) {
+			l.inFile = append(l.inFile, field{key: key, usage: f.Tag.Get("usage")})
 			continue
 		}
 		l.fields = append(l.fields, field{key: key, def: f.Tag.Get("default"), usage: f.Tag.Get("usage"),
@@ -84,6 +90,19 @@ func (l *Loader) Flags(fs *pflag.FlagSet) {
 			fl.NoOptDefVal = "true"
 		}
 	}
+}
+
+// FileKeys is what a usage line adds: the keys without a flag or a variable.
+func (l *Loader) FileKeys() string {
+	if len(l.inFile) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n\nKeys of section %s in the file alone (examples: docs/operations.md):", l.section)
+	for _, f := range l.inFile {
+		fmt.Fprintf(&b, "\n      %-12s %s", f.key, f.usage)
+	}
+	return b.String()
 }
 
 // Load fills the struct: defaults, then file, environment and flags. Call it
@@ -115,6 +134,9 @@ func (l *Loader) Load(getenv func(string) string) error {
 				return cli.Usagef("--%s: %s", flagName(f.key), err)
 			}
 		}
+	}
+	if err := noCredentials("", l.dst); err != nil {
+		return fmt.Errorf("section %s: %w", l.section, err)
 	}
 	if v, ok := l.dst.Addr().Interface().(Validator); ok {
 		if err := v.Validate(); err != nil {

@@ -121,9 +121,17 @@ func Extract(ctx context.Context, h http.Header) context.Context {
 // NewLogger returns a text logger of a role. level is debug, info, warn or
 // error.
 func NewLogger(w io.Writer, role, level string) (*slog.Logger, error) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("log level %q: use debug, info, warn or error", level)
+	l, err := ParseLevel(level)
+	if err != nil {
+		return nil, err
 	}
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})).With("role", role), nil
+}
+
+// ParseLevel reads a log level of a configuration.
+func ParseLevel(level string) (l slog.Level, err error) {
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return l, fmt.Errorf("log level %q: use debug, info, warn or error", level)
+	}
+	return l, nil
 }

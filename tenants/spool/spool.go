@@ -16,14 +16,19 @@ import (
 type Options struct {
 	Dir          string        // of this node alone; created with mode 0700
 	SegmentBytes int64         // of one file; 0 stands for 8 MiB
-	MaxBytes     int64         // of all files; 0 stands for 1 GiB
+	MaxBytes     int64         // of all files, from three segments; 0 stands for 1 GiB
 	SyncEvery    time.Duration // 0 stands for 100 ms
 	Log          *slog.Logger  // nil discards
 }
 
+const segmentBytes = 8 << 20
+
+// MinBytes is the least MaxBytes where SegmentBytes is left open.
+const MinBytes = 3 * segmentBytes
+
 func (o *Options) fill() error {
 	if o.SegmentBytes == 0 {
-		o.SegmentBytes = 8 << 20
+		o.SegmentBytes = segmentBytes
 	}
 	if o.MaxBytes == 0 {
 		o.MaxBytes = 1 << 30
