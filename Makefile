@@ -9,14 +9,18 @@ TESTFLAGS ?= -timeout 10m
 # it builds plain kernels, which compute the same, slower.
 export GOEXPERIMENT ?= $(shell GOEXPERIMENT=simd $(GO) version >/dev/null 2>&1 && echo simd)
 
+# go-nvml declares what NVIDIA's header calls deprecated.
+export CGO_CFLAGS := $(or $(CGO_CFLAGS),-O2 -g) -Wno-deprecated-declarations
+
 # Packages that compute, or drive other processes, gain nothing from the race
 # detector and are many times slower under it.
 NORACE = weir/(cascade/replay|engine/llama|engine/moe/evaluate|experts/plan|experts/format|internal/e2e)(/|$$)|weir/experts$$
 
 .PHONY: up test soak lint bench build engine setup setup-test fmt
 
+# make up ARGS="--listen-base 8420 --data DIR": other ports, another data folder.
 up: setup build engine
-	bin/weir up
+	bin/weir up $(ARGS)
 
 build:
 	$(GO) build -trimpath -o bin/weir .
