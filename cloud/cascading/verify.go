@@ -51,8 +51,10 @@ func (d *Draft) Poll(failed bool, ways *ballot.Ways, a Ask) (samples int, why ba
 		return 0, ballot.Broken
 	case !known:
 		return 0, ballot.NoSignal
-	case d.early || d.decided:
+	case d.early:
 		return 0, ballot.Shown
+	case d.decided:
+		return 0, ballot.Decided
 	case !d.c.e.votes[d.tier]:
 		return 0, ballot.NotViable
 	case ways.Unasked(a.Fingerprint) != "":

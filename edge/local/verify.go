@@ -51,8 +51,10 @@ func (f *flight) unasked(v *cascade.Verdict, view *learn.View) ballot.Outcome {
 		return ballot.Broken
 	case !v.Known:
 		return ballot.NoSignal
-	case f.early || f.decided:
+	case f.early:
 		return ballot.Shown
+	case f.decided:
+		return ballot.Decided
 	case f.asked != nil || !c.hedged.IsZero():
 		return ballot.Hedged
 	case !c.votable():

@@ -190,7 +190,8 @@ func TestWhatIsNotVerified(t *testing.T) {
 	}
 }
 
-// Text that is shown already is not asked about; a stream that is held whole is.
+// Text that is shown already is not asked about, nor what was lost before its end;
+// a stream that is held whole is.
 func TestVerifiedStreams(t *testing.T) {
 	p, log := &pupil{}, &records{}
 	n := startStreaming(t, func(o *local.Options) {
@@ -210,6 +211,12 @@ func TestVerifiedStreams(t *testing.T) {
 		if a.weir.Tier != tt.tier || !a.done || n.worker.Votes()-asked != tt.votes || tt.tier == cascade.TierEdge && a.text != eight {
 			t.Errorf("%s: %d votes, %q %+v", tt.max, n.worker.Votes()-asked, a.text, a.weir)
 		}
+	}
+	n.worker.Set(workertest.Reply{Text: eight, Logprob: -6})
+	a := n.chat("")
+	settled(t, log, 3)
+	if e := n.get("/v1/weir/requests/"+a.header.Get("X-Request-Id"), 200); a.weir.Tier != cascade.TierCloud || !strings.Contains(e, `"verify":{"outcome":"decided"`) {
+		t.Errorf("an answer lost before its end: explained by %s", e)
 	}
 }
 

@@ -37,7 +37,8 @@ const (
 	Certain     Outcome = "certain"    // no votes could turn the verdict
 	Broken      Outcome = "validator_failed"
 	NoSignal    Outcome = "signal_unusable"
-	Shown       Outcome = "shown" // the client has text of the answer
+	Shown       Outcome = "shown"   // the client has text of the answer
+	Decided     Outcome = "decided" // a doubt before the answer's end counts
 	Hedged      Outcome = "hedged"
 	NoText      Outcome = "no_text" // a tool call, nothing or too much was said
 	Blocked     Outcome = "blocked" // nobody else may answer, whatever the votes
