@@ -1,10 +1,10 @@
 package cloud
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -52,7 +52,8 @@ func TestRun(t *testing.T) {
 	conf.SecretsDir, conf.DataDir, conf.LogLevel = t.TempDir(), t.TempDir(), "info"
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- Run(ctx, conf, url, io.Discard) }()
+	var log bytes.Buffer // to be read when Run has ended
+	go func() { done <- Run(ctx, conf, url, &log) }()
 	tr := &http.Transport{}
 	defer tr.CloseIdleConnections()
 	api, ops := "http://"+conf.Listen, "http://"+conf.OpsListen
@@ -105,6 +106,9 @@ func TestRun(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("Run does not end")
+	}
+	if strings.Contains(log.String(), "does not exist") {
+		t.Errorf("the new database was used before its tables were there: %s", log.String())
 	}
 }
 

@@ -216,7 +216,8 @@ func (g *agent) ping(ctx context.Context) error {
 // housekeep does what is due now and then, unless the store is away.
 func (g *agent) housekeep(ctx context.Context) {
 	now := time.Now()
-	if g.away || ctx.Err() != nil {
+	// Before there is a snapshot a new database may have no tables yet.
+	if g.away || ctx.Err() != nil || g.a.o.Directory.Index() == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
