@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"regexp"
 	"slices"
 
 	"github.com/spf13/pflag"
@@ -309,16 +310,20 @@ func runCalibrate(_ context.Context, env cli.Env, args []string) error {
 	return writeFile(out, write)
 }
 
+var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
 func calibrateOptions(fs *pflag.FlagSet, data, model, fingerprint, kind string, rate, threshold float64, window, samples int, names []string) ([]cascade.Feature, error) {
 	switch {
 	case data == "" || model == "" || fingerprint == "":
 		return nil, cli.Usagef("--data, --model and --fingerprint must be given")
+	case !sha256Hex.MatchString(fingerprint):
+		return nil, cli.Usagef("--fingerprint %q: want the SHA-256 of the model's file, 64 hexadecimal digits in small letters", fingerprint)
 	case fs.NArg() > 0:
 		return nil, cli.Usagef("unexpected argument %q", fs.Arg(0))
 	case window < 1 || window > 4096:
 		return nil, cli.Usagef("--window is %d, want 1 to 4096", window)
 	case samples < 0 || samples > verifier.MostVotes:
-		return nil, cli.Usagef("--verify-samples is %d, want 0 to %d", samples, verifier.MostVotes)
+		return nil, cli.Usagef("--verify-samples is %d, want 1 to %d, or 0 for no verifier", samples, verifier.MostVotes)
 	case !(rate > 0 && rate < 1):
 		return nil, cli.Usagef("--rate is %v, want between 0 and 1", rate)
 	case fs.Changed("threshold") && !(threshold >= 0 && threshold <= 1):

@@ -14,6 +14,9 @@ import (
 	"github.com/weirhq/weir/cascade"
 )
 
+// someModel is the fingerprint of no model.
+const someModel = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+
 func answersFile(t *testing.T) string {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 9))
@@ -33,7 +36,7 @@ func answersFile(t *testing.T) string {
 func TestCalibrateCommand(t *testing.T) {
 	data := answersFile(t)
 	out := filepath.Join(t.TempDir(), "c.json")
-	code, _, errs := runCommand(t, "calibrate", "--data", data, "--model", "m", "--fingerprint", "f", "--rate", "0.25", "--out", out)
+	code, _, errs := runCommand(t, "calibrate", "--data", data, "--model", "m", "--fingerprint", someModel, "--rate", "0.25", "--out", out)
 	if code != 0 {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
@@ -45,7 +48,7 @@ func TestCalibrateCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Model != "m" || c.Bind("f") != nil || c.CloudAccuracy != 1 || c.Samples != 1000 {
+	if c.Model != "m" || c.Bind(someModel) != nil || c.CloudAccuracy != 1 || c.Samples != 1000 {
 		t.Errorf("calibration %+v", c)
 	}
 	f, _ := os.Open(data)
@@ -61,16 +64,17 @@ func TestCalibrateCommand(t *testing.T) {
 	if math.Abs(fit.Escalated-.25) > .01 || fit.ECE > .06 || fit.Recovered < .4 || fit.AUROC < .6 {
 		t.Errorf("fit %+v", fit)
 	}
-	code, text, _ := runCommand(t, "calibrate", "--data", data, "--model", "m", "--fingerprint", "f", "--threshold", "0.5")
+	code, text, _ := runCommand(t, "calibrate", "--data", data, "--model", "m", "--fingerprint", someModel, "--threshold", "0.5")
 	var direct cascade.Calibration
 	if err := json.Unmarshal([]byte(text), &direct); code != 0 || err != nil || direct.Threshold != .5 {
 		t.Errorf("exit %d, %v, threshold %v", code, err, direct.Threshold)
 	}
 	for _, bad := range [][]string{
-		{"calibrate"}, {"calibrate", "--data", data, "--model", "m", "--fingerprint", "f", "--rate", "1"},
-		{"calibrate", "--data", data, "--model", "m", "--fingerprint", "f", "--feature", "x"},
-		{"calibrate", "--data", data, "--model", "m", "--fingerprint", "f", "--label-kind", "x"},
-		{"calibrate", "--data", data, "--model", "m", "--fingerprint", "f", "--window", "0"},
+		{"calibrate"}, {"calibrate", "--data", data, "--model", "m", "--fingerprint", "zz"},
+		{"calibrate", "--data", data, "--model", "m", "--fingerprint", someModel, "--rate", "1"},
+		{"calibrate", "--data", data, "--model", "m", "--fingerprint", someModel, "--feature", "x"},
+		{"calibrate", "--data", data, "--model", "m", "--fingerprint", someModel, "--label-kind", "x"},
+		{"calibrate", "--data", data, "--model", "m", "--fingerprint", someModel, "--window", "0"},
 	} {
 		if code, _, _ := runCommand(t, bad...); code != 2 {
 			t.Errorf("%v: exit %d, want 2", bad, code)
@@ -96,7 +100,7 @@ func TestCalibrateBeginnings(t *testing.T) {
 		if err := os.WriteFile(file, []byte(tt.data), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		code, text, errs := runCommand(t, "calibrate", "--data", file, "--model", "m", "--fingerprint", "f", "--window", "16")
+		code, text, errs := runCommand(t, "calibrate", "--data", file, "--model", "m", "--fingerprint", someModel, "--window", "16")
 		c, err := cascade.ParseCalibration([]byte(text))
 		if code != 0 || err != nil || (c.Prefix != nil) != tt.prefix || strings.Contains(errs, "held until they are whole") == tt.prefix {
 			t.Fatalf("exit %d, %v, prefix %+v: %s", code, err, c.Prefix, errs)

@@ -98,7 +98,7 @@ func TestCalibrateVerifier(t *testing.T) {
 		if err := os.WriteFile(data, []byte(b.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		args := []string{"calibrate", "--data", data, "--model", "m", "--fingerprint", "f"}
+		args := []string{"calibrate", "--data", data, "--model", "m", "--fingerprint", someModel}
 		code, text, errs := runCommand(t, append(args, "--verify-samples", "3")...)
 		c, err := cascade.ParseCalibration([]byte(text))
 		if code != 0 || err != nil || c.Verifier == nil || c.Verifier.Labels() != 600 || !strings.Contains(errs, "votes of 600 answers: "+string(tt.grade)) {
