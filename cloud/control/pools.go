@@ -2,6 +2,7 @@ package control
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/weirhq/weir/cloud/pool"
@@ -69,7 +70,7 @@ func (c *Control) orderInstance(a *adminCall, verb string, in, out any) (*store.
 	name := a.Param("id")
 	err := c.instances.Call(a.ctx, name, http.MethodPost, "/instance/v1/"+verb, in, out)
 	if errors.Is(err, pool.ErrUnknown) {
-		return nil, store.ErrNotFound
+		return nil, &openai.Error{Status: http.StatusNotFound, Type: openai.TypeNotFound, Code: "not_found", NoRetry: true, Message: fmt.Sprintf("there is no instance %q", name)}
 	}
 	return &store.Change{Action: "pool." + verb, Kind: "instance", ObjectID: name, After: in}, err
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 
@@ -67,7 +68,7 @@ func TestPools(t *testing.T) {
 	if a := p.admin(t, http.MethodPost, "pools/d1/role", map[string]any{"role": "king"}); a.status != http.StatusBadRequest {
 		t.Errorf("role king: %s", a)
 	}
-	if a := p.admin(t, http.MethodPost, "pools/nobody/drain", map[string]any{"draining": true}); a.status != http.StatusNotFound {
+	if a := p.admin(t, http.MethodPost, "pools/nobody/drain", map[string]any{"draining": true}); a.status != http.StatusNotFound || !strings.Contains(fmt.Sprint(a), "nobody") {
 		t.Errorf("unknown instance: %s", a)
 	}
 	var audit list[struct{ Action, ObjectID string }]

@@ -32,6 +32,7 @@ func PoolsCommand() cli.Command {
 const (
 	roleUsage  = "INSTANCE mixed|prefill|decode [flags]"
 	drainUsage = "INSTANCE [--undo] [flags]"
+	drainNote  = "\n\nIt does not wait: it tells how many requests run there still, 'weir pools status' when none does."
 
 	forgetUsage = "INSTANCE [flags]"
 )
@@ -201,7 +202,7 @@ func runDrain(ctx context.Context, env cli.Env, args []string) error {
 	var to target
 	to.define(fs)
 	undo := fs.Bool("undo", false, "take work again")
-	if err := cli.ParseFlags(env, fs, drainUsage, args); err != nil {
+	if err := cli.ParseFlags(env, fs, drainUsage+drainNote, args); err != nil {
 		return err
 	}
 	if fs.NArg() != 1 {
