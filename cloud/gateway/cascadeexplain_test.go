@@ -42,7 +42,10 @@ func TestRetriesAreNotLetOver(t *testing.T) {
 	small, l1, l2 := newInstance(t, "s", "mixed"), newInstance(t, "l1", "mixed"), newInstance(t, "l2", "mixed")
 	small.model, small.weights = "small", "small"
 	small.on(smallSays("small talk", -3))
-	r := newRig(t, func(o *Options) { o.Models["auto"] = polled(t, policy.Settings{}, 0, "small", "big") }, small, l1, l2)
+	r := newRig(t, func(o *Options) {
+		o.Models["auto"] = polled(t, policy.Settings{}, 0, "small", "big")
+		o.MaxAttempts = 4
+	}, small, l1, l2)
 	for _, in := range []*instanceFake{l1, l2} {
 		in.on(says(503, `{}`))
 	}
