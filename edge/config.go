@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/edge/foresight"
 	"github.com/weirhq/weir/internal/loopback"
+	"github.com/weirhq/weir/internal/telemetry"
 )
 
 // Config is the section "edge".
@@ -64,6 +65,9 @@ func (c *Config) Validate() error {
 		if _, _, err := net.SplitHostPort(a.addr); err != nil {
 			return fmt.Errorf("%s %q: want host:port", a.key, a.addr)
 		}
+	}
+	if _, err := telemetry.ParseLevel(c.LogLevel); err != nil {
+		return err
 	}
 	switch {
 	case c.AllowAnonymous && !loopback.Host(c.Listen):

@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/engine/worker/api"
 	"github.com/weirhq/weir/internal/enroll"
 	"github.com/weirhq/weir/internal/loopback"
+	"github.com/weirhq/weir/internal/telemetry"
 )
 
 // Values of a switch.
@@ -60,6 +61,9 @@ func (c *Config) Validate() error {
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil {
 		return fmt.Errorf("listen: %q is not HOST:PORT", c.Listen)
+	}
+	if _, err := telemetry.ParseLevel(c.LogLevel); err != nil {
+		return err
 	}
 	certs := 0
 	for _, f := range []string{c.TLSCert, c.TLSKey, c.TLSCA} {
