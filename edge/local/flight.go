@@ -178,6 +178,7 @@ func (f *flight) land(err error) error {
 		}
 		return f.act(out)
 	case errors.Is(err, errOvertaken):
+		f.unverified()
 		return nil
 	}
 	why, ok := f.s.mayMove(c, err)

@@ -39,6 +39,18 @@ func (f *flight) verify(v cascade.Verdict) cascade.Verdict {
 	return v
 }
 
+// unverified tells why nobody is asked about an answer that the cloud's cut short.
+func (f *flight) unverified() {
+	c := f.c
+	if c.settings().Verify == nil || !c.plan.Judge {
+		return
+	}
+	if c.vote.Outcome = ballot.Hedged; f.decided {
+		c.vote.Outcome = ballot.Decided
+	}
+	f.s.metrics.verified.WithLabelValues(string(c.vote.Outcome)).Inc()
+}
+
 // unasked is why nobody is asked, "" where somebody is.
 func (f *flight) unasked(v *cascade.Verdict, view *learn.View) ballot.Outcome {
 	c, s := f.c, f.s

@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/learn"
 	"github.com/weirhq/weir/cascade/verifier"
+	"github.com/weirhq/weir/edge/internal/cloudtest"
 	"github.com/weirhq/weir/edge/internal/workertest"
 	"github.com/weirhq/weir/edge/learning"
 	"github.com/weirhq/weir/edge/local"
@@ -212,11 +213,28 @@ func TestVerifiedStreams(t *testing.T) {
 			t.Errorf("%s: %d votes, %q %+v", tt.max, n.worker.Votes()-asked, a.text, a.weir)
 		}
 	}
-	n.worker.Set(workertest.Reply{Text: eight, Logprob: -6})
-	a := n.chat("")
-	settled(t, log, 3)
-	if e := n.get("/v1/weir/requests/"+a.header.Get("X-Request-Id"), 200); a.weir.Tier != cascade.TierCloud || !strings.Contains(e, `"verify":{"outcome":"decided"`) {
-		t.Errorf("an answer lost before its end: explained by %s", e)
+	hangs := make(chan struct{})
+	defer close(hangs)
+	for i, tt := range []struct {
+		name    string
+		reply   workertest.Reply
+		decided float64 // before the cloud answers
+	}{
+		{"cut short by the cloud's", workertest.Reply{Text: eight, Logprob: -6, Gate: hangs, GateAt: 2}, 0},
+		{"ends before the cloud's begins", workertest.Reply{Text: eight, Logprob: -6}, 2},
+	} {
+		n.worker.Set(tt.reply)
+		n.cloud.Answer(func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil && n.metric("weir_edge_verify_total", "decided") < tt.decided {
+				time.Sleep(time.Millisecond)
+			}
+			cloudtest.Say("from the cloud")(w, r)
+		})
+		a := n.chat("")
+		settled(t, log, 3+i)
+		if e := n.get("/v1/weir/requests/"+a.header.Get("X-Request-Id"), 200); a.weir.Tier != cascade.TierCloud || !strings.Contains(e, `"verify":{"outcome":"decided"`) {
+			t.Errorf("an answer lost before its end that %s: explained by %s", tt.name, e)
+		}
 	}
 }
 
