@@ -96,7 +96,7 @@ func newStage(t *testing.T) *stage {
 	client := &http.Client{Transport: g}
 	g.rig = newRig(t, func(o *Options) {
 		var err error
-		if o.Pool, err = pool.New(pool.Options{Members: members, Client: client, Interval: 20 * time.Millisecond, Log: o.Log}); err != nil {
+		if o.Pool, err = pool.New(pool.Options{Members: members, Client: client, Interval: 20 * time.Millisecond, Timeout: time.Minute, Log: o.Log}); err != nil {
 			t.Fatal(err)
 		}
 		o.Client = client

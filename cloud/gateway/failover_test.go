@@ -261,7 +261,7 @@ func TestEventOfManyTokens(t *testing.T) {
 
 func TestStall(t *testing.T) {
 	d := newInstance(t, "d", "mixed")
-	r := newRig(t, func(o *Options) { o.Timeouts.Stall = 500 * time.Millisecond }, d)
+	r := newRig(t, func(o *Options) { o.Timeouts.Stall = 3 * time.Second }, d)
 	d.on(d.hangsAfter(2))
 	got := r.chat(t, ask1s)
 	ev := events(got.body)
@@ -285,7 +285,7 @@ func TestFirstByteTimeout(t *testing.T) {
 }
 
 func TestDeadline(t *testing.T) {
-	for n, deadline := range map[int]string{0: "1000", 2: "2000"} { // two tokens have to come in time
+	for n, deadline := range map[int]string{0: "2000", 2: "4000"} { // the leg begins, or two tokens come, in time
 		d := newInstance(t, "d", "mixed")
 		r := newRig(t, nil, d)
 		d.on(d.hangsAfter(n))

@@ -66,7 +66,7 @@ func newBench(t testing.TB, adjust func(*Options), weir bool, names ...string) *
 	}
 	b.rig = newRig(t, func(o *Options) {
 		var err error
-		b.pool, err = pool.New(pool.Options{Client: client, Log: o.Log, Members: members, Interval: 50 * time.Millisecond})
+		b.pool, err = pool.New(pool.Options{Client: client, Log: o.Log, Members: members, Interval: 50 * time.Millisecond, Timeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -117,7 +117,7 @@ func newRig(t testing.TB, adjust func(*Options), instances ...*instanceFake) *ri
 	for i, in := range instances {
 		members[i] = pool.Member{Name: in.name, URL: in.URL, Role: route.Role(in.role), Model: cmp.Or(in.pool, in.model), Served: in.model}
 	}
-	p, err := pool.New(pool.Options{Members: members, Client: client, Interval: 20 * time.Millisecond, Log: log})
+	p, err := pool.New(pool.Options{Members: members, Client: client, Interval: 20 * time.Millisecond, Timeout: time.Minute, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

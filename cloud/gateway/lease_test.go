@@ -86,7 +86,7 @@ func leased(t testing.TB, l *leaser, life time.Duration, d ...*instanceFake) *ri
 // the answer runs.
 func TestLeaseIsKept(t *testing.T) {
 	l, d1, d2 := newLeaser(t), newInstance(t, "d1", "decode"), newInstance(t, "d2", "decode")
-	r := leased(t, l, 2*time.Second, d1, d2)
+	r := leased(t, l, 4*time.Second, d1, d2)
 	d1.on(func(w http.ResponseWriter, _ *http.Request, _ map[string]any) bool {
 		await(t, "renewals", func() bool { n, _ := l.seen(); return n > 3 })
 		w.WriteHeader(http.StatusServiceUnavailable)

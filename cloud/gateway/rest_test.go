@@ -44,13 +44,14 @@ func TestPausesAreKept(t *testing.T) {
 func TestOneRestsOthersServe(t *testing.T) {
 	b := newBench(t, func(o *Options) { o.Policy = preferring("a") }, false, "a", "b")
 	b.engines["a"].SetFaults(fake.Script{Fault: fake.FaultRateLimit, Times: 1})
+	began := time.Now() // the pause of a second has not begun
 	for range 3 {
 		if got := b.chat(t, ask1); got.status != http.StatusOK {
 			t.Errorf("answer %d %s", got.status, got.body)
 		}
-	}
-	if n := b.engines["a"].Calls(); n != 1 || b.failures("a") != 0 {
-		t.Errorf("a was asked %d times, has %d failures", n, b.failures("a"))
+		if n := b.engines["a"].Calls(); n != 1 && time.Since(began) < time.Second || b.failures("a") != 0 {
+			t.Errorf("a was asked %d times, has %d failures", n, b.failures("a"))
+		}
 	}
 	for deadline := time.Now().Add(time.Minute); b.engines["a"].Calls() == 1 && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		b.chat(t, ask1)
