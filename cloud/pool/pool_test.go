@@ -42,7 +42,7 @@ func newWorker(t *testing.T, health string) *worker {
 func start(t *testing.T, members ...Member) *Pool {
 	t.Helper()
 	tr := &http.Transport{}
-	p, err := New(Options{Members: members, Client: &http.Client{Transport: tr}, Interval: 5 * time.Millisecond,
+	p, err := New(Options{Members: members, Client: &http.Client{Transport: tr}, Interval: 5 * time.Millisecond, Timeout: time.Minute, Silence: time.Minute,
 		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
