@@ -280,13 +280,13 @@ func TestVotesThatComeTooLate(t *testing.T) {
 	defer close(hangs)
 	n.worker.Set(voting(letsOver, workertest.Vote{Gate: hangs}))
 	for i, tt := range []struct {
-		outcome string
-		asked   int
-	}{{"timeout", 1}, {"timeout", 2}, {"timeout", 3}, {"slow", 3}} {
+		outcome  string
+		attempts int // with the question, which may be called off before the worker reads it
+	}{{"timeout", 3}, {"timeout", 3}, {"timeout", 3}, {"slow", 2}} {
 		a := n.chat("")
 		settled(t, log, i+1)
-		if a.weir.Tier != cascade.TierCloud || a.weir.Reason != cascade.ReasonLowConfidence || n.worker.Votes() != tt.asked {
-			t.Errorf("%d: %+v after %d questions", i, a.weir, n.worker.Votes())
+		if a.weir.Tier != cascade.TierCloud || a.weir.Reason != cascade.ReasonLowConfidence || a.weir.Attempts != tt.attempts {
+			t.Errorf("%d: %+v", i, a.weir)
 		}
 		if e := n.get("/v1/weir/requests/"+a.header.Get("X-Request-Id"), 200); !strings.Contains(e, `"verify":{"outcome":"`+tt.outcome) {
 			t.Errorf("%d: explained by %s", i, e)
