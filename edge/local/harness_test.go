@@ -108,7 +108,7 @@ func startNode(t testing.TB, change func(*local.Options)) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sup := supervise.New(supervise.Options{URL: n.worker.URL, Log: log, PollReady: 20 * time.Millisecond, PollStart: 10 * time.Millisecond})
+	sup := supervise.New(supervise.Options{URL: n.worker.URL, Log: log, HTTPClient: &http.Client{Timeout: time.Minute}, PollReady: 20 * time.Millisecond, PollStart: 10 * time.Millisecond})
 	n.health = sup.Health
 	tel := newTelemetry(t)
 	n.tel = tel
