@@ -60,8 +60,8 @@ func start(t *testing.T, change func(*supervise.Options)) *running {
 	addr := testproc.FreeAddr(t)
 	tr := &http.Transport{}
 	opt := supervise.Options{
-		URL: "http://" + addr, Name: "w", PollStart: 5 * time.Millisecond, PollReady: 10 * time.Millisecond, HangAfter: 2 * time.Second,
-		HTTPClient: &http.Client{Timeout: time.Second, Transport: tr}, Log: slog.New(slog.DiscardHandler),
+		URL: "http://" + addr, Name: "w", PollStart: 5 * time.Millisecond, PollReady: 10 * time.Millisecond, HangAfter: time.Minute,
+		HTTPClient: &http.Client{Timeout: time.Minute, Transport: tr}, Log: slog.New(slog.DiscardHandler),
 		Spec: proc.Spec{Name: "worker", Path: os.Args[0], Env: []string{"SUPERVISE_TEST_LISTEN=" + addr, "SUPERVISE_TEST_NAME=w"}},
 	}
 	if change != nil {
@@ -118,7 +118,7 @@ func TestRestartsAChildThatDies(t *testing.T) {
 }
 
 func TestKillsAChildThatHangs(t *testing.T) {
-	w := start(t, nil)
+	w := start(t, func(o *supervise.Options) { o.HTTPClient.Timeout, o.HangAfter = 2*time.Second, 3*time.Second })
 	first := w.pid(t, 0)
 	resp, err := http.Get(w.url + "/hang")
 	if err != nil {
