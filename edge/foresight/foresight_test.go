@@ -27,10 +27,11 @@ func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)
 // embedder asks the test server with all the time that a slow machine needs.
 func embedder(t *testing.T, s *embedtest.Server) *Embedder {
 	t.Helper()
-	e, err := NewEmbedder(EmbedderConfig{URL: s.Endpoint(), Model: "m", Timeout: 2 * time.Second}, prometheus.NewRegistry())
+	e, err := NewEmbedder(EmbedderConfig{URL: s.Endpoint(), Model: "m"}, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
+	e.opt.Timeout = time.Minute // more than a configuration may say
 	t.Cleanup(e.Close)
 	return e
 }
@@ -130,7 +131,7 @@ func TestEmbedderFails(t *testing.T) {
 	}
 	server.Hang(nil)
 	server.Fail(true)
-	e.opt.Timeout = 2 * time.Second
+	e.opt.Timeout = time.Minute
 	for range 8 {
 		guess(f, "w", "x")
 	}
