@@ -31,7 +31,7 @@ func serve(t testing.TB, h http.HandlerFunc) *upstream.Worker {
 	s := httptest.NewServer(h)
 	tr := &http.Transport{}
 	t.Cleanup(func() { tr.CloseIdleConnections(); s.Close() })
-	return &upstream.Worker{HTTP: &http.Client{Transport: tr}, URL: s.URL, FirstByte: 5 * time.Second, Stall: 5 * time.Second}
+	return &upstream.Worker{HTTP: &http.Client{Transport: tr}, URL: s.URL, FirstByte: time.Minute, Stall: time.Minute}
 }
 
 func say(body string) http.HandlerFunc {
