@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -196,6 +197,17 @@ func TestRowsAreKeptOverAStop(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "lock")); err != nil {
 		t.Error(err)
 	}
+}
+
+// What was recorded last goes out at the stop.
+func TestTheStopSendsWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // where a stall uses up no time
+		l := &ledger{rows: map[string]bool{}}
+		r := newReporter(t, l, func(o *report.Options) { o.Every = time.Hour })
+		if err := during(r, func() { r.Record(row()) }); err != nil || l.count() != 1 || r.Counts().Queued != 0 {
+			t.Errorf("%d rows, %v, counts %+v", l.count(), err, r.Counts())
+		}
+	})
 }
 
 // One directory serves one process.
