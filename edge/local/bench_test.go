@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -49,7 +50,7 @@ func TestStreamsDoNotAllocatePerToken(t *testing.T) {
 			o.Telemetry = newTelemetry(t)
 		})
 		key := "Bearer " + n.cloud.Key.Reveal()
-		return testing.AllocsPerRun(20, func() {
+		ask := func() {
 			r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1/v1/chat/completions", strings.NewReader(`{"model":"auto","stream":true,`+hello+`}`))
 			r.Header.Set("Content-Type", "application/json")
 			r.Header.Set("Authorization", key)
@@ -58,10 +59,15 @@ func TestStreamsDoNotAllocatePerToken(t *testing.T) {
 			if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"tier":"edge"`) {
 				t.Fatal(w.Body)
 			}
-		})
+		}
+		least := math.Inf(1)
+		for range 5 { // the rest of the node allocates meanwhile, the more the longer a run takes
+			least = min(least, testing.AllocsPerRun(4, ask))
+		}
+		return least
 	}
 	few, many := allocs(100), allocs(2100)
-	if perToken := (many - few) / 2000; perToken > .5 { // the rest of the node allocates meanwhile
+	if perToken := (many - few) / 2000; perToken > .5 {
 		t.Errorf("%v allocations a token: %v for 100 tokens, %v for 2100", perToken, few, many)
 	}
 }
