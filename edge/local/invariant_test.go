@@ -108,7 +108,7 @@ func TestDeadlineEndsEveryWait(t *testing.T) {
 	n.cloud.Answer(hang)
 	n.worker.Set(unsure)
 	for _, stream := range []string{"", `,"stream":true`} { // the cloud hangs: the local answer stands
-		if a := n.chat(stream, "X-Weir-Deadline-Ms", "2000"); a.status != 200 || a.weir.Tier != "edge" || a.weir.Reason != "deadline" {
+		if a := n.chat(stream, "X-Weir-Deadline-Ms", "5000"); a.status != 200 || a.weir.Tier != "edge" || a.weir.Reason != "deadline" {
 			t.Errorf("cloud hangs: %d %+v", a.status, a.weir)
 		}
 	}
@@ -125,7 +125,7 @@ func TestDeadlineEndsEveryWait(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		hang(w, r)
 	})
-	if a := n.chat(`,"stream":true`, "X-Weir-Deadline-Ms", "3000"); a.text != "from" || a.done || a.errCode != "deadline_exceeded" {
+	if a := n.chat(`,"stream":true`, "X-Weir-Deadline-Ms", "5000"); a.text != "from" || a.done || a.errCode != "deadline_exceeded" {
 		t.Errorf("mid-stream: text %q done %v error %q", a.text, a.done, a.errCode)
 	}
 }

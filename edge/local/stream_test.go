@@ -353,7 +353,7 @@ func TestDeadlineInAStream(t *testing.T) {
 	never := make(chan struct{})
 	t.Cleanup(func() { close(never) })
 	n.worker.Set(workertest.Reply{Text: eight, Logprob: -.001, Gate: never, GateAt: 6})
-	a := n.chat(`,"stream":true`, "X-Weir-Deadline-Ms", "1500")
+	a := n.chat(`,"stream":true`, "X-Weir-Deadline-Ms", "5000")
 	if !strings.HasPrefix(eight, a.text) || a.done || a.errCode != "deadline_exceeded" || a.weir.Reason != "deadline" {
 		t.Errorf("%q done %v error %q, %+v", a.text, a.done, a.errCode, a.weir)
 	}
