@@ -172,10 +172,13 @@ func TestAgentJoinsAndComesBack(t *testing.T) {
 	if r := a.chat(t, "", "hi"); r.status != 401 {
 		t.Errorf("no key got %d", r.status)
 	}
+	a.await(t, "both usage rows are reported", func() bool {
+		return strings.Contains(fetch(t, a.ops+"/readyz", "", 200), `"sent": 2,`)
+	})
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if rows := c.Usage(); len(rows) != 2 { // the last batch goes out at the stop
+	if rows := c.Usage(); len(rows) != 2 {
 		t.Errorf("the cloud has %d usage rows", len(rows))
 	}
 
