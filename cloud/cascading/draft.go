@@ -188,6 +188,9 @@ func (d *Draft) End(failed bool, a Ask) stream.Output {
 		v.Reason = cascade.ReasonValidatorFailed // nobody else may try: the client is told what is wrong
 	}
 	out := d.m.EdgeEnd(v)
+	if failed && out.Done { // also where the other pool was lost before this end
+		out.End.Reason = cascade.ReasonValidatorFailed
+	}
 	switch {
 	case out.Ask != stream.AskNone, !d.early && !d.decided:
 		d.adopt(v)

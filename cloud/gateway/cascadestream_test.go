@@ -247,11 +247,13 @@ func TestDraftStandsIn(t *testing.T) {
 		body  string
 		probs []float64
 		set   policy.Settings
+		why   cascade.Reason
 	}{
-		{"whole", `{"model":"auto","messages":[{"role":"user","content":"hi"}]}`, []float64{-3}, policy.Settings{}},
-		{"held", askAuto, []float64{-1}, policy.Settings{}},
-		{"shown", askAuto, []float64{-.001, -.001, -6}, policy.Settings{Handoff: cascades.HandoffAppend}},
-		{"shown in part", askAuto, []float64{-.001, -.001, -6}, policy.Settings{Handoff: cascades.HandoffContinue}},
+		{"whole", `{"model":"auto","messages":[{"role":"user","content":"hi"}]}`, []float64{-3}, policy.Settings{}, cascade.ReasonCloudError},
+		{"held", askAuto, []float64{-1}, policy.Settings{}, cascade.ReasonCloudError},
+		{"shown", askAuto, []float64{-.001, -.001, -6}, policy.Settings{Handoff: cascades.HandoffAppend}, cascade.ReasonCloudError},
+		{"shown in part", askAuto, []float64{-.001, -.001, -6}, policy.Settings{Handoff: cascades.HandoffContinue}, cascade.ReasonCloudError},
+		{"doubted at once, and breaks its form at the end", strings.Replace(askAuto, "{", `{"response_format":{"type":"json_object"},`, 1), []float64{-.001, -6}, policy.Settings{}, cascade.ReasonValidatorFailed},
 	} {
 		r, small, large := cascadeRig(t, func(o *Options) { o.Models["auto"] = cascaded(t, tt.set, true) })
 		large.on(dies)
@@ -264,7 +266,7 @@ func TestDraftStandsIn(t *testing.T) {
 		})
 		got := r.chat(t, tt.body)
 		w, said := weirAt(t, lastEvent(got)), text(t, got.body)
-		if got.status != 200 || said != "one two three four five six" || w.Model != "small" || w.Reason != cascade.ReasonCloudError || w.HandoffToken != 0 {
+		if got.status != 200 || said != "one two three four five six" || w.Model != "small" || w.Reason != tt.why || w.HandoffToken != 0 {
 			t.Errorf("%s: %d %s", tt.name, got.status, got.body)
 		}
 		ok := 0
