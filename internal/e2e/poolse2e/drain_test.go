@@ -181,15 +181,7 @@ func (f *fleet) paidOnce(t *testing.T, a answer, rows int) {
 // the answers that were left alone at ties.
 func (f *fleet) movesMany(t *testing.T, s served) {
 	f.idle(t)
-	questions := longest(t, s.model, count(12, 48))
-	alone := make([]answer, len(questions))
-	for i, q := range questions {
-		q.logprobs = true
-		if alone[i] = f.pose(t.Context(), "g1", q); !alone[i].whole() || len(alone[i].picks) == 0 {
-			t.Fatalf("before anything happened: %+v", alone[i])
-		}
-		questions[i].stream = true
-	}
+	questions, alone := f.leftAlone(t, longest(t, s.model, count(12, 48)))
 	var workers []*process
 	for _, in := range f.pools("g1") {
 		if in.Model == s.model {
@@ -223,19 +215,44 @@ func (f *fleet) movesMany(t *testing.T, s served) {
 		}
 	}
 	f.movedPaidOnce(t, answers)
+	t.Logf("%s: %.0f of %d streams moved", s.model, moved, len(answers))
+	s.compare(t, answers, alone)
+}
+
+// leftAlone asks the questions one after another, with nothing else to do for
+// anybody. It returns them as questions for streams, with the answers.
+func (f *fleet) leftAlone(t *testing.T, questions []question) ([]question, []answer) {
+	t.Helper()
+	alone := make([]answer, len(questions))
+	for i, q := range questions {
+		q.logprobs = true
+		if alone[i] = f.pose(t.Context(), "g1", q); !alone[i].whole() || len(alone[i].picks) == 0 {
+			t.Fatalf("before anything happened: %+v", alone[i])
+		}
+		questions[i].stream = true
+	}
+	return questions, alone
+}
+
+// compare wants the texts of the answers that were left alone: on moe to the
+// letter, on llama.cpp up to a tie where nothing but a tie can be close.
+func (s served) compare(t *testing.T, answers []asked, alone []answer) {
+	t.Helper()
 	same, closeOnes := 0, 0
 	for _, a := range answers {
 		want := &alone[a.nr%len(alone)]
 		switch {
 		case !a.whole():
 			t.Errorf("question %d: %+v", a.nr, a)
+		case s.runner == "moe" && a.text != want.text:
+			t.Errorf("question %d: %q, alone %q", a.nr, a.text, want.text)
 		case s.runner == "llama" && want.close():
 			closeOnes++
 		case sameTextOrTied(t, fmt.Sprint("question ", a.nr), a.text, want.picks):
 			same++
 		}
 	}
-	t.Logf("%s: %.0f of %d streams moved; %d are the same as alone, %d have a close choice, the others part at a tie", s.model, moved, len(answers), same, closeOnes)
+	t.Logf("%s: of %d streams %d are the same as alone, %d have a close choice, the others part at a tie", s.model, len(answers), same, closeOnes)
 	if closeOnes > len(answers)/2 {
 		t.Error("too few answers can be compared")
 	}

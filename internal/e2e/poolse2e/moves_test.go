@@ -65,17 +65,25 @@ func TestStreamsLeaveFailingInstance(t *testing.T) {
 			})
 			f.unseen(t, answers, want)
 			f.put(t, how.victim, how.path, how.well)
-			for _, g := range []string{"g1", "g2"} { // one that slowed rests for 10 s
-				eventually(t, how.victim+" is back at "+g, func() bool {
-					s := f.pooled(g, how.victim)
-					return s.Ready && s.Failing == "" && !s.Suspect
-				})
-			}
+			f.sound(t, how.victim) // one that slowed rests for 10 s
 			f.idle(t)
 			f.movedPaidOnce(t, answers)
 		})
 	}
 	f.stood(t, "failing", f.moves("m1").Gave["failing"]+f.moves("m2").Gave["failing"])
+}
+
+// sound waits until both gateways trust the instances.
+func (f *fleet) sound(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		for _, g := range []string{"g1", "g2"} {
+			eventually(t, name+" is sound at "+g, func() bool {
+				in := f.pooled(g, name)
+				return in.Ready && in.Failing == "" && !in.Suspect
+			})
+		}
+	}
 }
 
 // stood tells how long streams that moved for a cause stood still, and checks that

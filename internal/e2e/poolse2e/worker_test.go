@@ -39,7 +39,7 @@ func (f *fleet) randomModel(t *testing.T, params int64, weights gguf.Type) strin
 // workers starts workers of the model in file on llama.cpp, as one pool.
 func (f *fleet) workers(t *testing.T, file string, names ...string) {
 	t.Helper()
-	f.pool(t, served{model, file, "llama", 64, "on"}, names...)
+	f.pool(t, served{model: model, file: file, runner: "llama", seqs: 64, cache: "on"}, names...)
 }
 
 // served is a model as a pool serves it.
@@ -47,11 +47,14 @@ type served struct {
 	model, file, runner string
 	seqs                int
 	cache               string
+	flags               []string // further ones
 }
 
 // exactly serves a model so that nothing but the batch moves its logits: with KV
 // buffers that sequences do not share, and every prompt computed in one piece.
-func exactly(model, file, runner string) served { return served{model, file, runner, 16, "off"} }
+func exactly(model, file, runner string) served {
+	return served{model: model, file: file, runner: runner, seqs: 16, cache: "off"}
+}
 
 // pool starts workers with certificates; their roles are those of their first
 // letters. Their streams move when they drain only, and not because the test's
@@ -71,9 +74,10 @@ func (f *fleet) pool(t *testing.T, s served, names ...string) {
 		if err := f.authority.IssueTo(certs, pki.Spec{Peer: pki.Peer{Role: pki.RoleWorker, Name: name}, Hosts: []string{host}}); err != nil {
 			t.Fatal(err)
 		}
-		f.add(t, name, f.scheme()+addr, "", nil, "worker", "--model", s.file, "--served-model-name", s.model, "--runner", s.runner, "--name", name,
+		args := append([]string{"worker", "--model", s.file, "--served-model-name", s.model, "--runner", s.runner, "--name", name,
 			"--role", role, "--lib", lib, "--threads", "1", "--max-seqs", strconv.Itoa(s.seqs), "--prefix-cache", s.cache, "--kv-patience", "30s", "--memory-stalls", "0", "--log-level", "error", "--listen", addr,
-			"--tls-cert", filepath.Join(certs, pki.CertFile), "--tls-key", filepath.Join(certs, pki.KeyFile), "--tls-ca", filepath.Join(certs, pki.CAFile))
+			"--tls-cert", filepath.Join(certs, pki.CertFile), "--tls-key", filepath.Join(certs, pki.KeyFile), "--tls-ca", filepath.Join(certs, pki.CAFile)}, s.flags...)
+		f.add(t, name, f.scheme()+addr, "", nil, args...)
 		f.members = append(f.members, map[string]any{"name": name, "url": f.scheme() + addr, "role": role, "model": s.model})
 	}
 }
