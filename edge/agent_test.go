@@ -51,7 +51,7 @@ func config(t *testing.T, c *cloudtest.Cloud, dir string) edge.Config {
 	cfg := edge.Config{
 		Listen: testproc.FreeAddr(t), OpsListen: testproc.FreeAddr(t), DataDir: dir, CloudURL: c.URL, UDP: "auto",
 		Model: "hub-edge", CloudModels: []string{"hub-cloud"}, WorkerListen: testproc.FreeAddr(t), Threshold: -1,
-		MaxInflight: 64, MaxLocal: 16, FirstByte: 10 * time.Second, Stall: 5 * time.Second, Heartbeat: time.Second,
+		MaxInflight: 64, MaxLocal: 16, FirstByte: time.Minute, Stall: time.Minute, Heartbeat: time.Second,
 		SnapshotPoll: 50 * time.Millisecond, UDPProbe: 100 * time.Millisecond, Drain: 30 * time.Second, LogLevel: "info",
 	}
 	if err := cfg.Validate(); err != nil {
@@ -95,7 +95,7 @@ func startAgent(t *testing.T, cfg edge.Config) *agent {
 
 func (a *agent) waitReady(t *testing.T) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	var last string
 	for time.Now().Before(deadline) {
 		resp, err := http.Get(a.ops + "/readyz")
