@@ -253,6 +253,7 @@ func TestSlotsAfterAborts(t *testing.T) {
 				n.ask(ctx, `,"stream":true`)
 				cancel()
 			}
+			n.leaveAfter(t, 1) // however late it comes
 		})
 	}
 	wg.Wait()

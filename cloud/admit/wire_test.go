@@ -196,25 +196,7 @@ func relayedTokens(t *testing.T, f *fleet, s *script) {
 	defer s.plain()
 	for i, k := range []int{1, 7, 40} {
 		s.set(func(w http.ResponseWriter, r *http.Request) bool { says(w, k); <-r.Context().Done(); return true })
-		ctx, leave := context.WithCancel(t.Context())
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+f.nodes[0].api+"/v1/chat/completions", strings.NewReader(`{"model":"m","stream":true,`+hi+`}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Authorization", "Bearer "+f.key)
-		resp, err := f.client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		relayed := 0
-		for lines := bufio.NewScanner(resp.Body); relayed < k && lines.Scan(); {
-			if strings.Contains(lines.Text(), `"content":"w`) {
-				relayed++
-			}
-		}
-		leave()
-		resp.Body.Close()
+		relayed := f.nodes[0].leaveAfter(t, k)
 		eventually(t, "the abort has its row", func() bool { return f.ledgered("(outcome = 'client_cancelled')::int") == int64(i+1) })
 		got := f.number(`select output_tokens from weir.usage_ledger where tenant_id = $1 order by started_at desc limit 1`, f.tenant)
 		if relayed != k || got < int64(k-1) || got > int64(k+1) {
@@ -224,6 +206,33 @@ func relayedTokens(t *testing.T, f *fleet, s *script) {
 	if n := f.ledgered("1"); n != 3 {
 		t.Errorf("%d rows of 3 requests", n)
 	}
+}
+
+// leaveAfter asks for a stream, leaves after so many tokens, and returns how many
+// came.
+func (n *node) leaveAfter(t *testing.T, tokens int) (relayed int) {
+	t.Helper()
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+n.api+"/v1/chat/completions", strings.NewReader(`{"model":"m","stream":true,`+hi+`}`))
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+n.f.key)
+	resp, err := n.f.client.Do(req)
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); relayed < tokens && lines.Scan(); {
+		if text := lines.Text(); strings.Contains(text, `"content":"`) && !strings.Contains(text, `"content":""`) {
+			relayed++
+		}
+	}
+	return relayed
 }
 
 // requestsAreOperations: a request that took two attempts has two rows and
