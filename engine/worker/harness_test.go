@@ -41,7 +41,10 @@ func startLogging(t testing.TB, log *slog.Logger, c worker.Config, load func() (
 	if c.Listen == "" {
 		c.Listen = "127.0.0.1:0"
 	}
-	c.KVExportBytes, c.KVPatience = 1<<28, 2*time.Second
+	c.KVExportBytes = 1 << 28
+	if c.KVPatience == 0 {
+		c.KVPatience = 30 * time.Second
+	}
 	if c.KVImportBytes == 0 {
 		c.KVImportBytes = 1 << 28
 	}

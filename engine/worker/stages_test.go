@@ -33,7 +33,7 @@ func startMovers(t *testing.T) *movers {
 	m, issue := &movers{pools: &pools{}}, certificates(t)
 	begin := func(name string, o runnertest.Options) *running {
 		o.Endless = true
-		return start(t, issue(worker.Config{Role: "mixed"}, name, pki.RoleWorker), toy(o))
+		return start(t, issue(worker.Config{Role: "mixed", KVPatience: 2 * time.Second}, name, pki.RoleWorker), toy(o)) // less than a long answer takes
 	}
 	m.heir = func(name string) *running { return begin(name, runnertest.Options{}) }
 	m.mixed, m.decode = m.heir("alone"), m.heir("destination")
