@@ -180,6 +180,7 @@ func (l *Leg) Good() {
 	l.judged = true
 	l.pool.mu.Lock()
 	defer l.pool.mu.Unlock()
+	l.pool.cameLocked(l) // where its end is all that comes
 	if l.Epoch == l.in.epoch {
 		l.in.vitals.result(true, l.pool.now())
 	}

@@ -78,7 +78,7 @@ func (p *Pool) arrivesLocked(l *Leg, ask *Ask) {
 	}
 }
 
-// cameLocked counts a stream that has moved when its first token comes.
+// cameLocked counts a stream that has moved when its first token comes, or its end.
 func (p *Pool) cameLocked(l *Leg) {
 	h := l.move
 	if l.move = nil; h == nil || h.from == nil {

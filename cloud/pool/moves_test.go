@@ -291,8 +291,24 @@ func TestHeirRefuses(t *testing.T) {
 	if e := b.in.ledger.legs[b]; e.moves != 1 || e.moved != moved || moved == 0 {
 		t.Errorf("after a failure: %+v", e)
 	}
-	if b.Prefilled(); p.find("b").moves.Took != 0 {
+	b.Prefilled()
+	if b.Good(); p.find("b").moves.Took != 0 {
 		t.Error("the failure counts as a move")
+	}
+}
+
+// TestMovedAtItsEnd: of a stream that moves behind its last token only the end
+// comes elsewhere.
+func TestMovedAtItsEnd(t *testing.T) {
+	p := still(t, members("a", "b")...)
+	l := p.crowd("a", 1)[0]
+	p.leaves(l, CauseBalance, forever)
+	l.Release()
+	b := p.openLocked("b", &Ask{RequestView: route.RequestView{Model: "m", Moved: true}, Operation: "a0", Movable: true}, 0)
+	b.Good()
+	b.Release()
+	if n := p.counted(t, CauseBalance, resultMoved); n != 1 || p.find("a").moves.Gave.Balance != 1 || p.find("b").moves.Took != 1 {
+		t.Errorf("%v moved", n)
 	}
 }
 
