@@ -100,7 +100,7 @@ func newStage(t *testing.T) *stage {
 			t.Fatal(err)
 		}
 		o.Client = client
-		o.Timeouts.FirstByte, o.Timeouts.Stall = impatience, impatience
+		o.Timeouts.FirstByte, o.Timeouts.Stall, o.Timeouts.Answer = impatience, impatience, impatience
 	})
 	background(t, g.opts.Pool.Run)
 	return g
