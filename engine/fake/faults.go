@@ -10,8 +10,9 @@ import (
 // Fault is something that goes wrong with a completion request.
 type Fault string
 
-// Faults. Those marked (token) strike before the token that a Script names;
-// the others before the answer's head.
+// Faults. Those marked (token) strike before the token that a Script names,
+// those marked (door) before anything is done for the request, as engines refuse
+// what they have no room for; the others before the answer's head.
 const (
 	FaultReset       Fault = "reset"        // (token) the connection is reset; before a head it is cut inside of it
 	FaultCut         Fault = "cut"          // (token) the stream dies with its connection
@@ -23,8 +24,8 @@ const (
 	FaultTruncated   Fault = "truncated"    // (token) JSON that breaks off, and a clean end
 	FaultNoDone      Fault = "no-done"      // (token) a clean end without [DONE]
 	FaultStatus500   Fault = "500"          // an internal error
-	FaultBusy        Fault = "busy"         // 503 with Retry-After
-	FaultRateLimit   Fault = "rate-limit"   // 429 with Retry-After
+	FaultBusy        Fault = "busy"         // (door) 503 with Retry-After
+	FaultRateLimit   Fault = "rate-limit"   // (door) 429 with Retry-After
 	FaultContentType Fault = "content-type" // 200 with a page of HTML
 	FaultEmpty       Fault = "empty"        // 200 and nothing
 	FaultLease       Fault = "lease"        // a prefill leg whose blocks are gone at once

@@ -169,6 +169,21 @@ func TestLeaseAndTransferFaults(t *testing.T) {
 	}
 }
 
+// TestRefusalsLeaveTheBlocks: a decode leg that is refused has fetched nothing,
+// so that another can; one that fails later has.
+func TestRefusalsLeaveTheBlocks(t *testing.T) {
+	for fault, left := range map[Fault]bool{FaultBusy: true, FaultRateLimit: true, FaultStatus500: false} {
+		p, ps := serve(t, Options{})
+		_, ds := serve(t, Options{Faults: []Script{{Fault: fault, Leg: Decode}}})
+		if status, _ := pd(t, ps, ds, func(map[string]any) {}); status < 400 {
+			t.Errorf("%s: decode leg answered %d", fault, status)
+		}
+		if got := p.Held() > 0; got != left {
+			t.Errorf("%s: blocks left %v, want %v", fault, got, left)
+		}
+	}
+}
+
 func TestOldMetrics(t *testing.T) {
 	_, s := serve(t, Options{OldMetrics: true})
 	got := scrape(t, s.URL)

@@ -57,6 +57,9 @@ func (e *Engine) completions(chat bool) http.HandlerFunc {
 		c.flight = e.flights.add(r.Header.Get(contract.HeaderOperation), c.q.tokens)
 		defer e.flights.remove(c.flight)
 		c.fault = e.faults.pick(c.q.leg)
+		if c.strike(ctx, Arrived) {
+			return
+		}
 		c.serve(ctx, r.Host)
 	}
 }

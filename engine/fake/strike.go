@@ -52,7 +52,9 @@ func (f *Script) due(s Stage, c Call) bool {
 	switch f.Fault {
 	case FaultLease, FaultTransfer:
 		return false
-	case FaultStatus500, FaultBusy, FaultRateLimit, FaultContentType, FaultEmpty:
+	case FaultBusy, FaultRateLimit:
+		return s == Arrived // who has no room takes nothing in
+	case FaultStatus500, FaultContentType, FaultEmpty:
 		return s == Headers
 	case FaultNoDone:
 		return s == End && f.After == 0 || s == Token && f.After > 0 && c.Token == f.After
