@@ -131,18 +131,47 @@ type fate struct {
 	whole    bool
 }
 
-func short(o *Options) {
-	o.Policy = preferring("a")
-	o.Timeouts.FirstByte, o.Timeouts.Stall = 5*time.Second, 3*time.Second
+// of adjusts a gateway to a fault: it prefers the instance that has it, and waits
+// for a short time where that instance hangs, else for as long as no slow machine
+// takes.
+func (f fate) of(name string) func(*Options) {
+	return func(o *Options) {
+		o.Policy = preferring(name)
+		o.Timeouts.FirstByte, o.Timeouts.Stall = time.Minute, time.Minute
+		if f.fault == fake.FaultStall {
+			o.Timeouts.FirstByte, o.Timeouts.Stall = 5*time.Second, 5*time.Second
+		}
+	}
+}
+
+// begins starts the engines before which a fault is tried, and lets other tests
+// run while one hangs.
+func (f fate) begins(t *testing.T, at string, weir bool, names ...string) *bench {
+	t.Helper()
+	if f.fault == fake.FaultStall {
+		t.Parallel()
+	}
+	return newBench(t, f.of(at), weir, names...)
+}
+
+// befalls lets the fault happen to an instance's requests of a leg, "" for any.
+func (b *bench) befalls(name string, s fake.Script) {
+	if s.Fault == refused {
+		b.doors[name].Shut()
+		b.opts.Client.CloseIdleConnections()
+		return
+	}
+	b.engines[name].SetFaults(s)
 }
 
 // TestFaultsBeforeTheFirstByte: whatever an instance does before its first
 // token, the client gets the answer of another.
 func TestFaultsBeforeTheFirstByte(t *testing.T) {
+	t.Parallel()
 	again := []tenants.Outcome{tenants.OutcomeUpstreamError, tenants.OutcomeOK}
 	once := []tenants.Outcome{tenants.OutcomeOK}
 	for _, f := range []fate{
-		{"refuse", again, 1, true}, {fake.FaultReset, again, 1, true}, {fake.FaultCut, again, 1, true}, {fake.FaultStall, again, 1, false},
+		{refused, again, 1, true}, {fake.FaultReset, again, 1, true}, {fake.FaultCut, again, 1, true}, {fake.FaultStall, again, 1, false},
 		{fake.FaultSlow, once, 0, true}, {fake.FaultMalformed, again, 1, true}, {fake.FaultErrorEvent, again, 1, true},
 		{fake.FaultLongLine, again, 1, true}, {fake.FaultTruncated, again, 1, true}, {fake.FaultNoDone, once, 0, false},
 		{fake.FaultStatus500, again, 1, true}, {fake.FaultBusy, again, 0, true}, {fake.FaultRateLimit, again, 0, true},
@@ -153,14 +182,9 @@ func TestFaultsBeforeTheFirstByte(t *testing.T) {
 				continue // a whole answer that hangs is the deadline's affair
 			}
 			t.Run(string(f.fault)+map[bool]string{true: ", streamed"}[stream], func(t *testing.T) {
-				b := newBench(t, short, false, "a", "b")
-				if f.fault == "refuse" {
-					b.doors["a"].Shut()
-					b.opts.Client.CloseIdleConnections()
-				} else {
-					b.engines["a"].SetFaults(fake.Script{Fault: f.fault})
-				}
-				b.ends(t, f, stream, true)
+				b := f.begins(t, "a", false, "a", "b")
+				b.befalls("a", fake.Script{Fault: f.fault})
+				b.ends(t, "a", f, stream, true)
 			})
 		}
 	}
@@ -169,6 +193,7 @@ func TestFaultsBeforeTheFirstByte(t *testing.T) {
 // TestFaultsAfterTheFirstByte: a stream that broke is continued where instances
 // can do that, and says that it was cut where they cannot. Nothing is repeated.
 func TestFaultsAfterTheFirstByte(t *testing.T) {
+	t.Parallel()
 	broken := []tenants.Outcome{tenants.OutcomeUpstreamTruncated}
 	resumed := append(broken, tenants.OutcomeOK)
 	once := []tenants.Outcome{tenants.OutcomeOK}
@@ -179,8 +204,8 @@ func TestFaultsAfterTheFirstByte(t *testing.T) {
 	} {
 		for _, weir := range []bool{false, true} {
 			t.Run(string(f.fault)+map[bool]string{true: ", resumable"}[weir], func(t *testing.T) {
-				b := newBench(t, short, weir, "a", "b")
-				b.engines["a"].SetFaults(fake.Script{Fault: f.fault, After: 3})
+				b := f.begins(t, "a", weir, "a", "b")
+				b.befalls("a", fake.Script{Fault: f.fault, After: 3})
 				switch {
 				case f.failures == 0:
 					f.rows = once
@@ -189,7 +214,7 @@ func TestFaultsAfterTheFirstByte(t *testing.T) {
 				default:
 					f.rows = broken
 				}
-				b.ends(t, f, true, weir || f.failures == 0)
+				b.ends(t, "a", f, true, weir || f.failures == 0)
 			})
 		}
 	}
@@ -199,7 +224,7 @@ func TestFaultsAfterTheFirstByte(t *testing.T) {
 // whole, and nobody goes on with it.
 func TestFaultAfterTheFinishReason(t *testing.T) {
 	for _, weir := range []bool{false, true} {
-		b := newBench(t, short, weir, "a", "b")
+		b := fate{}.begins(t, "a", weir, "a", "b")
 		want := text(t, b.chat(t, ask1).body)
 		b.cut.Store(true)
 		got := b.chat(t, ask1s)
@@ -213,9 +238,9 @@ func TestFaultAfterTheFinishReason(t *testing.T) {
 	}
 }
 
-// ends sends a request and checks the client's answer, the ledger, the breaker
-// and that nothing is left.
-func (b *bench) ends(t *testing.T, f fate, stream, good bool) {
+// ends sends a request and checks the client's answer, the ledger, the breaker of
+// the instance that has the fault, and that nothing is left.
+func (b *bench) ends(t *testing.T, at string, f fate, stream, good bool) {
 	t.Helper()
 	body := ask1
 	if stream {
@@ -223,8 +248,8 @@ func (b *bench) ends(t *testing.T, f fate, stream, good bool) {
 	}
 	counted := f.fault != fake.FaultNoDone || len(f.rows) > 1 // else the engine never says its usage
 	got := b.chat(t, body)
-	failures := b.failures("a")
-	b.engines["a"].SetFaults()
+	failures := b.failures(at)
+	b.engines[at].SetFaults()
 	want := text(t, b.chat(t, ask1).body) // by whoever: the text depends on the prompt alone
 	rows := b.ledger(t)[:len(f.rows)]
 	for i, o := range f.rows {
@@ -335,7 +360,7 @@ func TestContinuedThroughPrefillAndDecode(t *testing.T) {
 // TestNotContinued has requests whose streams nobody can go on with.
 func TestNotContinued(t *testing.T) {
 	for _, member := range []string{`"logprobs":true`, `"response_format":{"type":"json_object"}`, `"guided_regex":"a*"`} {
-		b := newBench(t, short, true, "a", "b")
+		b := fate{}.begins(t, "a", true, "a", "b")
 		b.engines["a"].SetFaults(fake.Script{Fault: fake.FaultCut, After: 2})
 		got := b.chat(t, strings.Replace(ask1s, `"stream":true`, `"stream":true,`+member, 1))
 		if strings.Contains(got.body, "[DONE]") || !strings.Contains(got.body, "upstream_truncated") || len(b.ledger(t)) != 1 {

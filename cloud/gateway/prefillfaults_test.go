@@ -12,10 +12,11 @@ import (
 // TestFaultsOfThePrefillLeg: whatever a prefill instance does, another prefills,
 // and the answer is whole.
 func TestFaultsOfThePrefillLeg(t *testing.T) {
+	t.Parallel()
 	again := []tenants.Outcome{tenants.OutcomeUpstreamError, tenants.OutcomeOK}
 	once := []tenants.Outcome{tenants.OutcomeOK}
 	for _, f := range []fate{
-		{fault: "refuse", rows: again, failures: 1}, {fault: fake.FaultReset, rows: again, failures: 1}, {fault: fake.FaultCut, rows: again, failures: 1},
+		{fault: refused, rows: again, failures: 1}, {fault: fake.FaultReset, rows: again, failures: 1}, {fault: fake.FaultCut, rows: again, failures: 1},
 		{fault: fake.FaultStall, rows: again, failures: 1}, {fault: fake.FaultSlow, rows: once}, {fault: fake.FaultMalformed, rows: again, failures: 1},
 		{fault: fake.FaultErrorEvent, rows: again, failures: 1}, {fault: fake.FaultLongLine, rows: again, failures: 1},
 		{fault: fake.FaultTruncated, rows: again, failures: 1}, {fault: fake.FaultStatus500, rows: again, failures: 1},
@@ -23,13 +24,8 @@ func TestFaultsOfThePrefillLeg(t *testing.T) {
 		{fault: fake.FaultEmpty, rows: again, failures: 1},
 	} {
 		t.Run(string(f.fault), func(t *testing.T) {
-			b := newBench(t, func(o *Options) { short(o); o.Policy = preferring("p1") }, false, "p1", "p2", "d")
-			if f.fault == "refuse" {
-				b.doors["p1"].Shut()
-				b.opts.Client.CloseIdleConnections()
-			} else {
-				b.engines["p1"].SetFaults(fake.Script{Fault: f.fault, Leg: fake.Prefill})
-			}
+			b := f.begins(t, "p1", false, "p1", "p2", "d")
+			b.befalls("p1", fake.Script{Fault: f.fault, Leg: fake.Prefill})
 			got := b.chat(t, ask1su)
 			rows := b.ledger(t)
 			if !slices.Equal(outcomes(rows), f.rows) || b.failures("p1") != f.failures {
