@@ -37,7 +37,8 @@ type Metrics struct {
 	ECE                    float64
 	Rate, Risk, Accuracy   float64 // of the set's rows in the stream
 	Brier, LogLoss         float64
-	CQAUC, CQAUCFreeEdge   float64
+	Dollars                CostMetrics
+	FreeEdge               CostMetrics // with an edge that costs nothing
 	BestAccuracy, BestRate float64
 	// Low and High bound APGR, DiffLow and DiffHigh its difference to the first
 	// policy, both at 95 %.
@@ -56,6 +57,9 @@ type SetResult struct {
 	Curves      map[string]measure.Curve
 	Reliability map[string][]measure.Bin
 	Latency     Latency
+	// Unpriced counts the test rows that lack a cost, which the figures in dollars
+	// and those with a free edge leave out; 0 where all do.
+	Unpriced [2]int
 }
 
 // Result is a whole evaluation.
@@ -169,11 +173,13 @@ func evaluateSet(s *setData, name string, work []ranked, o Options) SetResult {
 	for i := range edge {
 		helps[i] = cloud[i] > edge[i]
 	}
+	paid, free := newCosted(s, true), newCosted(s, false)
+	r.Unpriced = [2]int{paid.missing(), free.missing()}
 	orders := make([]measure.Order, len(work))
 	for j, w := range work {
 		orders[j] = w.order
 		m, curve := rankMetrics(pick(w.priority, s.test), w.order, edge, cloud, helps)
-		m.CQAUC, m.CQAUCFreeEdge = costMetrics(s, w, curve)
+		m.Dollars, m.FreeEdge = paid.metrics(w), free.metrics(w)
 		if w.edge != nil {
 			p, y := known(pick(w.edge, s.test), edge)
 			bins := measure.Reliability(p, y, nil, 10)
@@ -191,12 +197,18 @@ func evaluateSet(s *setData, name string, work []ranked, o Options) SetResult {
 // contrary is the AUROC below which a signal runs against the truth.
 const contrary = .4
 
-// notes warn of a signal that is probably an uncertainty.
-func (r *SetResult) notes() []string {
-	if a := r.Baselines.SignalAUROC; r.N >= 100 && a < contrary {
-		return []string{fmt.Sprintf("%s: the confidence is higher on wrong answers (AUROC %.2f): name an uncertainty's column with --entropy", r.Name, a)}
+// notes warn of a signal that is probably an uncertainty, and of missing costs.
+func (r *SetResult) notes() (notes []string) {
+	for i, n := range r.Unpriced {
+		if n > 0 {
+			what := [2]string{"costs in dollars", "costs with a free edge"}[i]
+			notes = append(notes, fmt.Sprintf("%s: %d of %d row(s) lack a cost: the figures of %s are of the others", r.Name, n, r.N, what))
+		}
 	}
-	return nil
+	if a := r.Baselines.SignalAUROC; r.N >= 100 && a < contrary {
+		notes = append(notes, fmt.Sprintf("%s: the confidence is higher on wrong answers (AUROC %.2f): name an uncertainty's column with --entropy", r.Name, a))
+	}
+	return notes
 }
 
 func rankMetrics(priority []float64, order measure.Order, edge, cloud []float64, helps []bool) (Metrics, measure.Curve) {

@@ -68,8 +68,8 @@ func TestDocumentedFormat(t *testing.T) {
 	if g, s := pooled.Policies["gain"], pooled.Policies["static"]; g.APGR <= s.APGR {
 		t.Errorf("calibration per task ranks no better than raw: %.3f and %.3f", g.APGR, s.APGR)
 	}
-	if g := pooled.Policies["gain"]; g.ECE > .05 || !(g.CQAUC > .6) {
-		t.Errorf("ECE %.3f, CQ-AUC %.3f", g.ECE, g.CQAUC)
+	if g := pooled.Policies["gain"]; g.ECE > .05 || !(g.Dollars.CQAUC > .6) {
+		t.Errorf("ECE %.3f, CQ-AUC %.3f", g.ECE, g.Dollars.CQAUC)
 	}
 	for name, want := range map[string]float64{"always-edge": 0, "always-cloud": 1, "gain": .30} {
 		if got := res.Streams[name].Rate; math.Abs(got-want) > .01 {

@@ -45,6 +45,8 @@ type jsonMore struct {
 	LogLoss      number      `json:"log_loss"`
 	CQAUC        number      `json:"cq_auc"`
 	CQAUCFree    number      `json:"cq_auc_free_edge"`
+	AIQ          number      `json:"aiq"`
+	AIQFree      number      `json:"aiq_free_edge"`
 	Best         number      `json:"best"`
 	BestRate     number      `json:"best_rate"`
 	Viability    learn.Grade `json:"viability"`
@@ -108,7 +110,8 @@ func (s *SetResult) json() jsonSet {
 		out.Policies[name] = jsonPolicy{number(m.APGR), number(m.AUC), number(m.CPT50), number(m.CPT80), number(m.CPT95),
 			number(m.AUROCEdge), number(m.AUROCHelps), number(m.ECE), number(m.Rate)}
 		more := jsonMore{APGR95: [2]number{number(m.Low), number(m.High)}, Brier: number(m.Brier), LogLoss: number(m.LogLoss),
-			CQAUC: number(m.CQAUC), CQAUCFree: number(m.CQAUCFreeEdge), Best: number(m.BestAccuracy), BestRate: number(m.BestRate),
+			CQAUC: number(m.Dollars.CQAUC), CQAUCFree: number(m.FreeEdge.CQAUC), AIQ: number(m.Dollars.AIQ), AIQFree: number(m.FreeEdge.AIQ),
+			Best: number(m.BestAccuracy), BestRate: number(m.BestRate),
 			Viability: m.Grade, WorstWindow: number(m.Stream.WorstWindow), RealisedRisk: number(m.Risk),
 			Accuracy: number(m.Accuracy), Feasible: m.Stream.Feasible, Reasons: m.Stream.Reasons}
 		if !math.IsNaN(m.DiffLow) {
