@@ -209,6 +209,9 @@ func (a *admitted) poolAsk() pool.Ask {
 	v := route.RequestView{Model: a.ask.model.Pool, PromptBytes: a.ask.promptBytes, Session: a.ask.opts.Session,
 		FailedPrefill: a.tries.failedPrefill, FailedDecode: append(slices.Clip(a.tries.failedDecode), a.tries.left),
 		Resume: a.stream.resumes() || a.tries.moved != nil, Moved: a.tries.moved != nil}
+	if v.Resume {
+		v.Weights = a.stream.shown.weights
+	}
 	if a.ask.req.MaxTokens != nil {
 		v.MaxTokens = *a.ask.req.MaxTokens
 	}

@@ -73,7 +73,7 @@ func (d *draft) emit(event []byte) error {
 		if err := d.grant.Delivered(s.shown.generated + tokens(&c)); err != nil {
 			return err
 		}
-		s.shown.note(&c)
+		s.shown.note(&c, d.sel.Decode.Weights)
 	}
 	s.shown.identity.learn(&c)
 	if c.Token && !s.begun() {

@@ -80,7 +80,7 @@ func (a *attempt) handOver(m *movedAnswer) {
 	a.tries.left = a.sel.Decode.Process()
 	a.tries.moved = m
 	a.hold(a.sel.Decode, m.Params)
-	a.stream.shown.took(m.Resume)
+	a.stream.shown.took(m.Resume, a.sel.Decode.Weights)
 	if a.carry(); a.used.reported != nil { // also of what was not shown yet
 		a.tries.carried = a.sum
 	}

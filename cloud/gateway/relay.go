@@ -77,7 +77,7 @@ func (r *relay) pass(data []byte, c *chunk.Event) error {
 			r.watch.replace(r.g.opts.Timeouts.Stall, errStall)
 			r.watch.stop() // until next
 		}
-		s.shown.note(c)
+		s.shown.note(c, r.sel.Decode.Weights)
 		r.firstToken()
 	}
 	r.choice.event(data)

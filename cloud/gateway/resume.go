@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
@@ -50,10 +51,12 @@ type shown struct {
 	generated int       // tokens over all attempts, as far as the ids tell
 	last      time.Time // when the newest came
 	identity
-	text  []byte // inside of a JSON string
-	ids   []byte // inside of a JSON list
-	gaps  bool   // a token came without its id
-	fixed bool   // something came that nobody can continue
+	text []byte // inside of a JSON string
+	ids  []byte // inside of a JSON list
+	// weights are those that the tokens come from, the first ones that are known.
+	weights string
+	gaps    bool // a token came without its id
+	fixed   bool // something came that nobody can continue
 }
 
 // identity is what all events of an answer have in common, as JSON; nil while no
@@ -73,8 +76,9 @@ func (i *identity) learn(c *chunk.Event) {
 // tokens is how many of them an event with text has: one, where no ids tell.
 func tokens(c *chunk.Event) int { return max(count(c.IDs), 1) }
 
-// note takes an event with tokens.
-func (s *shown) note(c *chunk.Event) {
+// note takes an event with tokens, made with weights.
+func (s *shown) note(c *chunk.Event, weights string) {
+	s.weights = cmp.Or(s.weights, weights)
 	s.generated += tokens(c)
 	s.last = time.Now()
 	if s.fixed = s.fixed || c.Other || len(s.text)+len(c.Text) > maxShown; s.fixed {
@@ -100,8 +104,9 @@ func count(list []byte) int {
 }
 
 // took notes the word of a worker that gave the answer away: it may have
-// generated tokens whose text nobody has seen yet.
-func (s *shown) took(resume []byte) {
+// generated tokens with weights whose text nobody has seen yet.
+func (s *shown) took(resume []byte, weights string) {
+	s.weights = cmp.Or(s.weights, weights)
 	for o := jsonscan.Members(resume); o.Next(); {
 		if o.Is("tokens") {
 			n := count(o.Val)

@@ -19,6 +19,8 @@ type Leg struct {
 	Epoch  string
 	// Fingerprint is of the model that the instance serves; "" where it has none.
 	Fingerprint string
+	// Weights are the fingerprint's; "" is unknown.
+	Weights string
 	// Resumes says that the instance can go on with an answer that another began.
 	Resumes bool
 
@@ -132,7 +134,7 @@ func (p *Pool) recognise(ask *Ask, views []route.InstanceView) (class route.Clas
 
 func (p *Pool) openLocked(id string, ask *Ask, prompt int) *Leg {
 	in := p.find(id)
-	l := &Leg{ID: id, Opaque: in.opaque, URL: in.URL, Served: in.Served, Epoch: in.epoch, Fingerprint: in.prints, Resumes: in.known.streams, pool: p, in: in}
+	l := &Leg{ID: id, Opaque: in.opaque, URL: in.URL, Served: in.Served, Epoch: in.epoch, Fingerprint: in.prints, Weights: in.weights, Resumes: in.known.streams, pool: p, in: in}
 	l.trial = in.vitals.begin(p.now())
 	in.ledger.open(l, ask, prompt, p.now())
 	p.arrivesLocked(l, ask)

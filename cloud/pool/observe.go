@@ -43,7 +43,7 @@ func (in *instance) group() group { return group{in.Model, in.role == route.Pref
 
 // view is the instance as far as no clock is needed.
 func (in *instance) view() route.InstanceView {
-	v := route.InstanceView{ID: in.Name, Epoch: in.epoch, Role: in.role, Model: in.Model, Context: in.context, KVFormat: in.kv, Apart: in.apart,
+	v := route.InstanceView{ID: in.Name, Epoch: in.epoch, Role: in.role, Model: in.Model, Context: in.context, KVFormat: in.kv, Weights: in.weights, Apart: in.apart,
 		SeenAt: in.seen, InFlight: in.ledger.total, Unseen: in.ledger.unseen, Suspect: in.vitals.suspect, RestsUntil: in.vitals.rests,
 		Resumes: in.known.streams, Load: in.known.load, KVAddr: in.kvAddr, Copies: in.known.copies}
 	if in.known.cost != nil {

@@ -93,6 +93,7 @@ type Pool struct {
 	views   []route.InstanceView      // scratch of Select, as inst
 	traffic map[string]*route.Traffic // by model
 	moved   map[string]*history       // streams between two legs, by operation
+	split   map[string]bool           // pools that were warned of: their instances have several weights
 	meters  meters
 }
 
@@ -111,6 +112,7 @@ type instance struct {
 	maxSeqs int
 	kv      string        // KV format; "" is unknown
 	prints  string        // fingerprint, as prefix keys take it
+	weights string        // of the fingerprint; "" is unknown
 	takes   *destination  // where it takes KV and gives it; nil is nowhere
 	kvAddr  string        // the same as host:port
 	apart   bool          // gives no KV to others and takes none
@@ -139,7 +141,7 @@ func New(o Options) (*Pool, error) {
 	}
 	start := time.Now()
 	p := &Pool{opts: o, now: func() time.Duration { return time.Since(start) }, changed: make(chan struct{}, 1), traffic: map[string]*route.Traffic{},
-		moved: map[string]*history{}, meters: newMeters()}
+		moved: map[string]*history{}, split: map[string]bool{}, meters: newMeters()}
 	if err := p.meters.register(o.Registry); err != nil {
 		return nil, err
 	}

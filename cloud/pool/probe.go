@@ -143,7 +143,8 @@ func (p *Pool) noteHealthy(in *instance, h health) {
 		in.role = h.Role
 	}
 	in.context, in.maxSeqs = h.Context, h.MaxSeqs
-	in.kv, in.prints = kvFormat(h.Fingerprint), fingerprint(h.Fingerprint)
+	in.kv = kvFormat(h.Fingerprint)
+	in.bears(fingerprint(h.Fingerprint))
 	in.apart = h.Handoff != nil && !*h.Handoff
 	if h.KV.valid() {
 		in.takesKVAt(h.KV.Host, h.KV.Port)
@@ -153,13 +154,12 @@ func (p *Pool) noteHealthy(in *instance, h health) {
 	}
 }
 
-// fingerprint is what a Weir worker makes prefix keys from; "" for others.
-func fingerprint(raw json.RawMessage) string {
-	var f engine.Fingerprint
-	if len(raw) == 0 || json.Unmarshal(raw, &f) != nil || f == (engine.Fingerprint{}) {
-		return ""
+// fingerprint is a Weir worker's; zero for others.
+func fingerprint(raw json.RawMessage) (f engine.Fingerprint) {
+	if len(raw) == 0 || json.Unmarshal(raw, &f) != nil {
+		return engine.Fingerprint{}
 	}
-	return f.String()
+	return f
 }
 
 // kvFormat names a fingerprint: equal fingerprints, equal names.

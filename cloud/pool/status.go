@@ -32,6 +32,8 @@ type Status struct {
 	From     string         `json:"from" enum:"static,joined" doc:"the configuration, or its own registration"`
 	Leaving  bool           `json:"leaving,omitempty" doc:"no member any more: it has streams to end"`
 	Failing  string         `json:"failing,omitempty" doc:"why it degrades while it still answers"`
+	Weights  string         `json:"weights,omitempty" doc:"SHA-256 of its model's file; absent for other engines"`
+	Warning  string         `json:"warning,omitempty" doc:"what is wrong with its pool although it serves"`
 	Moves    Moves          `json:"moves"`
 	// HeartbeatMs is for instances that joined.
 	HeartbeatMs *int64 `json:"heartbeat_age_ms,omitempty" doc:"since the registry last heard of an instance that joined"`
@@ -72,6 +74,9 @@ func (p *Pool) Status() []Status {
 	for i, v := range p.observeLocked() {
 		s := p.inst[i].status(now)
 		s.Ready, s.Suspect, s.Share = v.Ready, v.Suspect, v.Weight
+		if p.split[s.Model] {
+			s.Warning = splitWarning
+		}
 		out = append(out, s)
 	}
 	for _, in := range p.leaving {
@@ -87,7 +92,7 @@ func (in *instance) status(now time.Duration) Status {
 	s := Status{Name: in.Name, Opaque: in.opaque, Model: in.Model, Served: in.Served, Role: in.role, Epoch: in.epoch, Problem: in.vitals.problem,
 		Context: in.context, MaxSeqs: in.maxSeqs, AgeMs: -1, InFlight: in.ledger.total, Breaker: in.vitals.breakerState(now),
 		Failures: in.vitals.failures, Keys: len(in.index.keys), Report: in.known.report(now), URL: in.URL, From: FromStatic,
-		Failing: in.vitals.failing, Moves: in.moves}
+		Failing: in.vitals.failing, Weights: clip(in.weights), Moves: in.moves}
 	if in.vitals.last != "" {
 		s.Last = &Failure{in.vitals.last, age(in.vitals.lastAt, now)}
 	}

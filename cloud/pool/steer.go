@@ -44,6 +44,7 @@ func (p *Pool) steer(ctx context.Context) {
 		}
 		p.bury()
 		p.judge()
+		p.weigh()
 		list := p.toMove()
 		if p.opts.Moves != nil {
 			list = append(list, p.balance(*p.opts.Moves)...)
@@ -205,7 +206,8 @@ func (p *Pool) heirLocked(in *instance, given map[*instance]int) (best *instance
 	least := 0
 	for i, v := range p.observeLocked() {
 		other := p.inst[i]
-		if other == in || v.Model != in.Model || !v.Ready || v.Suspect || v.RestsUntil > p.now() || !v.Resumes || v.Role == route.Prefill {
+		if other == in || v.Model != in.Model || !v.Ready || v.Suspect || v.RestsUntil > p.now() || !v.Resumes || v.Role == route.Prefill ||
+			route.WeightsDiffer(in.weights, other.weights) {
 			continue
 		}
 		if n := v.InFlight.Requests + given[other]; best == nil || n < least {

@@ -143,7 +143,7 @@ func (p *Pool) hear(in *instance, m *state.Message) error {
 		in.context, in.maxSeqs = m.Context, m.MaxSeqs
 	}
 	if m.Fingerprint != nil {
-		in.prints = m.Fingerprint.String()
+		in.bears(*m.Fingerprint)
 	}
 	if m.Health != "" && m.Health != healthOK {
 		in.vitals.ill("reports "+m.Health, true)

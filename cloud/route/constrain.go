@@ -13,13 +13,22 @@ func servesModel(o *Observation, in *InstanceView) Reason {
 }
 
 // canResume refuses what would begin an answer anew that the client has seen
-// in part.
+// in part, and what would go on with it with another model's words.
 func canResume(o *Observation, in *InstanceView) Reason {
-	if o.Req.Resume && !in.Resumes {
+	switch {
+	case !o.Req.Resume:
+		return ""
+	case !in.Resumes:
 		return OutResume
+	case WeightsDiffer(o.Req.Weights, in.Weights):
+		return OutWeights
 	}
 	return ""
 }
+
+// WeightsDiffer reports whether two instances are known to have other weights.
+// "" is unknown.
+func WeightsDiffer(a, b string) bool { return a != "" && b != "" && a != b }
 
 func notSuspect(_ *Observation, in *InstanceView) Reason {
 	if in.Suspect {

@@ -50,6 +50,7 @@ const (
 	OutContext  Reason = "context_too_small"
 	OutKV       Reason = "kv_incompatible"
 	OutResume   Reason = "cannot_resume"
+	OutWeights  Reason = "other_weights" // began by another model
 	OutSuspect  Reason = "suspect"
 	OutBusy     Reason = "busy"             // asked for a pause
 	OutCold     Reason = "prefix_elsewhere" // the affinity gate keeps to instances that hold the prefix

@@ -56,6 +56,8 @@ type RequestView struct {
 	// Resume says that the client has seen the answer's beginning: only an
 	// instance that can go on with it will do.
 	Resume bool
+	// Weights names those that the answer's beginning comes from; "" is unknown.
+	Weights string
 	// Moved says that the instance it ran at has given it away with its KV: there
 	// is no prompt to prefill.
 	Moved bool
@@ -85,6 +87,9 @@ type InstanceView struct {
 	// KVFormat names what KV bytes the instance writes and reads; two
 	// instances exchange KV only if it is equal. "" is unknown.
 	KVFormat string
+	// Weights names the weights that it computes with, tokenizer included; "" is
+	// unknown.
+	Weights string
 	// Apart says that the instance gives no KV to others and takes none: a worker
 	// without certificates for it.
 	Apart bool

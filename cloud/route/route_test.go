@@ -20,6 +20,7 @@ func apart(in InstanceView) InstanceView { in.Apart = true; return in }
 
 func TestDecide(t *testing.T) {
 	kv := func(in InstanceView, f string) InstanceView { in.KVFormat = f; return in }
+	of := func(in InstanceView, weights string) InstanceView { in.Resumes, in.Weights = true, weights; return in }
 	tests := []struct {
 		name     string
 		req      RequestView
@@ -56,6 +57,17 @@ func TestDecide(t *testing.T) {
 			want: Send{Prefill: "p2", Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonSplit}},
 		{name: "none to take hand-offs with", inst: []InstanceView{apart(inst("d", Decode, 0)), inst("p", Prefill, 0)},
 			want: Send{Decode: "d"}, reasons: []Reason{ReasonOnly, ReasonPrefillAtDecode}, fallback: true},
+		{name: "continued by the same weights", req: RequestView{Resume: true, Weights: "A"},
+			inst: []InstanceView{of(inst("d1", Decode, 0), "B"), of(inst("d2", Decode, 9), "A"), of(inst("p1", Prefill, 0), "B"), of(inst("p2", Prefill, 9), "A")},
+			want: Send{Prefill: "p2", Decode: "d2"}, reasons: []Reason{ReasonOnly, ReasonSplit}},
+		{name: "weights unknown", req: RequestView{Resume: true, Weights: "A"}, inst: []InstanceView{of(inst("d1", Decode, 0), "B"), of(inst("d2", Mixed, 9), "")},
+			want: Send{Decode: "d2"}, reasons: []Reason{ReasonOnly, ReasonWhole}},
+		{name: "other weights only", req: RequestView{Resume: true, Weights: "A"}, inst: []InstanceView{of(inst("d1", Mixed, 0), "B")},
+			want: Reject{Cause: ReasonNoInstance}},
+		{name: "a beginning of unknown weights", req: RequestView{Resume: true}, inst: []InstanceView{of(inst("d1", Mixed, 0), "B")},
+			want: Send{Decode: "d1"}, reasons: []Reason{ReasonOnly, ReasonWhole}},
+		{name: "nothing shown", req: RequestView{Weights: "A"}, inst: []InstanceView{of(inst("d1", Mixed, 0), "B")},
+			want: Send{Decode: "d1"}, reasons: []Reason{ReasonOnly, ReasonWhole}},
 		{name: "unknown model", req: RequestView{Model: "other"}, inst: []InstanceView{inst("d", Decode, 0)},
 			want: Reject{Cause: ReasonNoInstance}},
 		{name: "none ready", inst: []InstanceView{down(inst("d", Decode, 0)), inst("p", Prefill, 0)},

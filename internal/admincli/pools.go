@@ -46,7 +46,7 @@ type instance struct {
 	AgeMs                               int64  `json:"age_ms"`
 	HeartbeatMs                         *int64 `json:"heartbeat_age_ms"`
 	Failures                            int
-	Failing                             string
+	Failing, Warning                    string
 	InFlight                            struct{ Requests int } `json:"in_flight"`
 	Moves                               moves
 	Last                                *struct {
@@ -148,6 +148,9 @@ func (in *instance) printRest(out io.Writer) {
 	}
 	if in.Failing != "" {
 		fmt.Fprintf(out, "%s: degrades: %s\n", oneLine(in.Name), oneLine(in.Failing))
+	}
+	if in.Warning != "" {
+		fmt.Fprintf(out, "%s: warning: %s\n", oneLine(in.Name), oneLine(in.Warning))
 	}
 	in.Moves.print(out, oneLine(in.Name))
 	if in.Last != nil {
