@@ -233,7 +233,8 @@ func TestCascadeWithoutItsSmallPool(t *testing.T) {
 
 // A small pool that hangs does not use up the time of a whole answer.
 func TestCascadeOverAHangingPool(t *testing.T) {
-	r, small, _ := cascadeRig(t, func(o *Options) { o.Timeouts.FirstByte, o.Timeouts.Stall = 3*time.Second, time.Millisecond })
+	t.Parallel()
+	r, small, _ := cascadeRig(t, func(o *Options) { o.Timeouts.FirstByte, o.Timeouts.Stall = 6*time.Second, time.Millisecond })
 	small.on(small.hangsAfter(0))
 	if w := weirAt(t, r.chat(t, `{"model":"auto","messages":[{"role":"user","content":"hi"}]}`)); w.Model != "big" || w.Reason != cascade.ReasonEdgeUnavailable {
 		t.Errorf("answer %+v", w)

@@ -272,24 +272,27 @@ func TestStall(t *testing.T) {
 }
 
 func TestFirstByteTimeout(t *testing.T) {
+	t.Parallel()
 	a, b := newInstance(t, "a", "mixed"), newInstance(t, "b", "mixed")
-	r := newRig(t, func(o *Options) { o.Timeouts.FirstByte = 2 * time.Second; o.Policy = preferring("a") }, a, b)
 	a.on(a.hangsAfter(0))
+	r := newRig(t, func(o *Options) { o.Timeouts.FirstByte = 6 * time.Second; o.Policy = preferring("a") }, a, b)
 	if got := r.chat(t, ask1s); got.status != 200 || got.header.Get(contract.HeaderAttempts) != "2" {
 		t.Fatalf("answer %d %s", got.status, got.body)
 	}
 	b.on(b.hangsAfter(0))
+	r = newRig(t, func(o *Options) { o.Timeouts.FirstByte = 100 * time.Millisecond }, a, b)
 	if got := r.chat(t, ask1s); got.status != 504 || errorOf(t, got.body)["code"] != "upstream_timeout" {
 		t.Fatalf("answer %d %s", got.status, got.body)
 	}
 }
 
 func TestDeadline(t *testing.T) {
-	for n, deadline := range map[int]string{0: "2000", 2: "4000"} { // the leg begins, or two tokens come, in time
+	t.Parallel()
+	for _, n := range []int{0, 2} {
 		d := newInstance(t, "d", "mixed")
 		r := newRig(t, nil, d)
 		d.on(d.hangsAfter(n))
-		got := r.chat(t, ask1s, contract.HeaderDeadline, deadline)
+		got := r.chat(t, ask1s, contract.HeaderDeadline, "5000") // the leg begins, or two tokens come, in time
 		code := ""
 		if n == 0 {
 			if got.status != 504 || got.header.Get(contract.HeaderReason) != "deadline" {

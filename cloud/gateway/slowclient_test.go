@@ -80,10 +80,11 @@ func (s *slow) Write(b []byte) (int, error) {
 
 // A client that is slow to read is not a silent instance.
 func TestSlowClientIsNoStall(t *testing.T) {
+	t.Parallel()
 	in := newInstance(t, "d", "mixed")
-	const stall = 2 * time.Second
+	const stall = 6 * time.Second
 	r := newRig(t, func(o *Options) { o.Timeouts.Stall = stall }, in)
-	client := &slow{nowhere: nowhere{http.Header{}}, after: stall * 3 / 2, took: make(chan struct{})}
+	client := &slow{nowhere: nowhere{http.Header{}}, after: stall * 5 / 4, took: make(chan struct{})}
 	in.on(func(w http.ResponseWriter, r *http.Request, body map[string]any) bool {
 		in.stream(w, r, body, 2)
 		select {
