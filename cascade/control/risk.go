@@ -44,7 +44,7 @@ func CRC(items []RiskItem, alpha float64) (Bound, error) {
 		return Bound{}, err
 	}
 	n := float64(len(items))
-	return w.run(alpha, func(risk, _ float64) float64 { return (n*risk + 1) / (n + 1) })
+	return w.run(alpha, func(loss, _ float64) float64 { return (loss + 1) / (n + 1) }, nil)
 }
 
 // LTT returns the threshold with the fewest escalations for which the loss is
@@ -58,14 +58,17 @@ func LTT(items []RiskItem, alpha, delta float64) (Bound, error) {
 		return Bound{}, err
 	}
 	n := len(items)
-	if w.binary {
-		return w.run(alpha, func(risk, _ float64) float64 {
-			return ClopperPearsonUpper(int(math.Round(risk*float64(n))), n, delta)
-		})
+	if !w.binary {
+		return w.run(alpha, func(loss, square float64) float64 {
+			return bernsteinUpper(loss/float64(n), square/float64(n), n, w.maxWeight, delta)
+		}, nil)
 	}
-	return w.run(alpha, func(risk, square float64) float64 {
-		return bernsteinUpper(risk, square, n, w.maxWeight, delta)
-	})
+	// The bound of k losses is within alpha where k or fewer of n have at most
+	// the probability delta at a risk of alpha: one more term for each loss.
+	tail := newBinomialTail(n, alpha)
+	return w.run(alpha,
+		func(loss, _ float64) float64 { return ClopperPearsonUpper(int(math.Round(loss)), n, delta) },
+		func(loss, _ float64) bool { return tail.upTo(int(math.Round(loss))) <= delta })
 }
 
 // walk holds the items by rising score: the order in which they are kept.
@@ -97,34 +100,38 @@ func newWalk(items []RiskItem) (*walk, error) {
 	return w, nil
 }
 
-// run keeps items in order while upper(mean loss, mean squared loss) of the
-// kept stays within alpha. It is ErrInfeasible when even full escalation fails.
-func (w *walk) run(alpha float64, upper func(risk, square float64) float64) (Bound, error) {
+// run keeps items in order while upper(sum of losses, sum of their squares) of
+// the kept stays within alpha. It is ErrInfeasible when even full escalation
+// fails. within, where it is given, tells more cheaply than upper whether a
+// rising sum stays within alpha.
+func (w *walk) run(alpha float64, upper func(loss, square float64) float64, within func(loss, square float64) bool) (Bound, error) {
 	n := float64(len(w.items))
 	best := Bound{Theta: math.Inf(-1), Escalate: 1, UCB: upper(0, 0), Items: len(w.items)}
 	if best.UCB > alpha {
 		return Bound{}, fmt.Errorf("%w: %d labels bound the risk only by %.3f, target %.3f: collect more labels or raise it",
 			ErrInfeasible, len(w.items), best.UCB, alpha)
 	}
-	loss, square, keptWeight := 0.0, 0.0, 0.0
-	lastLoss, ucb := 0.0, best.UCB
+	if within == nil {
+		within = func(loss, square float64) bool { return upper(loss, square) <= alpha }
+	}
+	loss, square, kept, lastLoss := 0.0, 0.0, 0.0, 0.0
+	bestLoss, bestSquare := 0.0, 0.0
 	for i := 0; i < len(w.items); {
 		j := i
 		for ; j < len(w.items) && w.items[j].Score == w.items[i].Score; j++ {
 			l := w.items[j].Weight * w.items[j].Loss
 			loss += l
 			square += l * l
-			keptWeight += w.items[j].Weight
+			kept += w.items[j].Weight
 		}
-		if loss != lastLoss {
-			ucb, lastLoss = upper(loss/n, square/n), loss
-		}
-		if ucb > alpha {
+		if loss != lastLoss && !within(loss, square) {
 			break
 		}
-		best = Bound{Theta: w.items[i].Score, Escalate: 1 - keptWeight/n, Risk: loss / n, UCB: ucb, Items: len(w.items)}
+		lastLoss, bestLoss, bestSquare = loss, loss, square
+		best.Theta, best.Escalate = w.items[i].Score, 1-kept/n
 		i = j
 	}
+	best.Risk, best.UCB = bestLoss/n, upper(bestLoss, bestSquare)
 	return best, nil
 }
 
@@ -153,13 +160,28 @@ func binomialCDF(k, n int, p float64) float64 {
 	if p >= 1 {
 		return 0
 	}
-	lp, lq := math.Log(p), math.Log1p(-p)
-	term, sum := float64(n)*lq, 0.0
-	for i := range k + 1 {
-		sum += math.Exp(term)
-		term += math.Log(float64(n-i)) - math.Log(float64(i+1)) + lp - lq
+	return newBinomialTail(n, p).upTo(k)
+}
+
+// binomialTail is the probability of at most k successes in n trials of
+// probability p, for rising k.
+type binomialTail struct {
+	n, next   int
+	odds, log float64 // log odds of p; log probability of exactly next
+	sum       float64 // probability of fewer than next
+}
+
+func newBinomialTail(n int, p float64) *binomialTail {
+	p = math.Min(p, 1-1e-12)
+	return &binomialTail{n: n, odds: math.Log(p) - math.Log1p(-p), log: float64(n) * math.Log1p(-p)}
+}
+
+func (b *binomialTail) upTo(k int) float64 {
+	for ; b.next <= min(k, b.n); b.next++ {
+		b.sum += math.Exp(b.log)
+		b.log += math.Log(float64(b.n-b.next)) - math.Log(float64(b.next+1)) + b.odds
 	}
-	return math.Min(1, sum)
+	return math.Min(1, b.sum)
 }
 
 // bernsteinUpper bounds a mean of n values in [0, b] by their mean and mean
