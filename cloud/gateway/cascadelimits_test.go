@@ -148,3 +148,26 @@ func (f *instanceFake) asked() int {
 func (r *rig) allReady() bool {
 	return !slices.ContainsFunc(r.opts.Pool.Status(), func(s pool.Status) bool { return !s.Ready })
 }
+
+// A pool's answer that nobody has seen costs nothing when it breaks off, also where
+// no budget is left for the next pool: the client is told what the rows say.
+func TestUnseenAnswerCostsNothing(t *testing.T) {
+	small, mid, large := newInstance(t, "s", "mixed"), newInstance(t, "m", "mixed"), newInstance(t, "l", "mixed")
+	small.model, small.weights, mid.model, mid.weights = "small", "small", "mid", "mid"
+	model := layered(t, policy.Settings{Budget: &policy.Budget{PerDayNano: perDay, RightNano: worth}}, []string{"small", "mid", "big"}, .6, .8, .6)
+	r := newRig(t, func(o *Options) { o.Models["auto"] = model }, small, mid, large)
+	script := &smallScript{words: six, probs: []float64{-.001}, cut: 4}
+	small.on(smallSays("small talk", -3))
+	mid.on(func(w http.ResponseWriter, r *http.Request, body map[string]any) bool {
+		model.Cascade.Restore(spent(perDay)) // others have used up the budget meanwhile
+		return script.serve(renamed{w}, r, body)
+	})
+	got := r.chat(t, askAuto)
+	rows, w := r.newRows(t), weirAt(t, lastEvent(got))
+	if said := text(t, got.body); said != "small talk" || w.Model != "small" || large.asked() != 0 {
+		t.Errorf("%q by %+v", said, w)
+	}
+	if len(rows) != 2 || rows[0].Model != "mid" || rows[0].Outcome != tenants.OutcomeUpstreamError || rows[0].CostNanoUSD != 0 || int64(w.CostUSD) != rows[1].CostNanoUSD {
+		t.Errorf("told %v, rows %+v", w.CostUSD, rows)
+	}
+}

@@ -290,6 +290,9 @@ func (d *draft) broke(f *legError) (over bool) {
 	if verdict.Next == route.NextRefuse {
 		why = cascade.ReasonCapability
 	}
+	if !d.stream.begun() { // nobody has had anything of it
+		d.used.delivered = 0
+	}
 	out := d.judge.Fail(why, d.now())
 	if out.Ask == cascades.AskNone { // nobody else may be asked: the pool's other instances may go on
 		d.result.Reason = out.End.Reason
@@ -298,9 +301,6 @@ func (d *draft) broke(f *legError) (over bool) {
 	d.lost = true
 	if verdict.Counts {
 		f.leg.Bad(f.api.Message, verdict.Suspect)
-	}
-	if !d.stream.begun() { // nobody has had anything of it
-		d.used.delivered = 0
 	}
 	d.tries.err = f.api
 	d.giveWay(out)
