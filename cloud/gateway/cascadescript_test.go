@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -91,7 +92,13 @@ func drawCascade(r *rapid.T, n int) *cascadeScript {
 	}
 	s.left = rapid.SampledFrom([]int64{0, 100_000, 300_000, perDay}).Draw(r, "left")
 	s.drawPolicy(r)
+	s.twice = s.twice && !s.hangs()
 	return s
+}
+
+// hangs reports whether some model server stands still.
+func (s *cascadeScript) hangs() bool {
+	return slices.ContainsFunc(s.tiers, func(t tierScript) bool { return t.fault.Fault == fake.FaultStall })
 }
 
 func drawTier(r *rapid.T, name string, form bool) tierScript {
@@ -197,6 +204,16 @@ func (s *cascadeScript) well(i int) bool {
 // faultless reports whether no pool has a fault.
 func (s *cascadeScript) faultless() bool {
 	return !slices.ContainsFunc(s.tiers, func(t tierScript) bool { return t.fault.Fault != "" })
+}
+
+// patience is for how long the gateway waits for a model server that stands still:
+// one that the script lets hang shows that soon, and no slow machine makes another
+// hang.
+func (s *cascadeScript) patience() time.Duration {
+	if s.hangs() {
+		return time.Second
+	}
+	return time.Minute
 }
 
 // finals are the answers that the pools may have given, alone or together.
