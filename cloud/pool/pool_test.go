@@ -138,13 +138,14 @@ func TestNewEpochVoidsLedger(t *testing.T) {
 	fresh.Release()
 }
 
-// still is a pool that nobody probes.
+// still is a pool that nobody probes and whose clock stands still.
 func still(t *testing.T, members ...Member) *Pool {
 	t.Helper()
 	p, err := New(Options{Members: members, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.now = func() time.Duration { return time.Second }
 	for _, in := range p.inst {
 		p.note(in, health{}, nil)
 	}

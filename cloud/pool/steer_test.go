@@ -74,6 +74,8 @@ func TestDrainingOrders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := still(t, Member{Name: "hung", URL: "http://hung", Model: "m"}, Member{Name: "refuses", URL: "http://refuses", Model: "m"},
 			Member{Name: "taker", URL: "http://taker", Model: "m"})
+		began := time.Now()
+		p.now = func() time.Duration { return time.Since(began) }
 		for name, health := range map[string]string{"hung": healthDraining, "refuses": healthDraining, "taker": healthOK} {
 			m := &state.Message{Full: true, Seq: 1, Epoch: "e", Role: "mixed", Health: health,
 				Requests: []state.Request{{Operation: "op", Phase: state.Decode}}}
