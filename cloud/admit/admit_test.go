@@ -258,7 +258,11 @@ func TestStrictStreamEnds(t *testing.T) {
 // TestQueueOrder: with the pool full, a higher band goes first, whoever came
 // first; queue time and shedding are answered with their reasons.
 func TestQueueOrder(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t, func(s *tenants.Snapshot) {
+		for _, i := range []int{0, 2} { // those that go on wait for as long as the test takes
+			s.Classes[i].MaxQueueMillis = 120_000
+		}
+	})
 	r.pool.n.Store(1)
 	first := r.admit(t, r.work("a", "standard")) // takes the only slot
 	order := make(chan string, 3)
