@@ -72,7 +72,7 @@ func (k *known) apply(m *state.Message, x *index, now time.Duration) error {
 	}
 	k.load = route.Load{At: now, Running: m.Running, Waiting: m.Waiting, PrefillTokens: m.PrefillTokensWaiting,
 		DecodeContext: m.DecodeCtxTokens, KVTokens: m.KVBlocksTotal * m.KVBlockSize,
-		KVFree: (m.KVBlocksTotal - m.KVBlocksUsed + m.CachedBlocks) * m.KVBlockSize}
+		KVFree: min(max(m.KVBlocksTotal-m.KVBlocksUsed+m.CachedBlocks, 0), m.KVBlocksTotal) * m.KVBlockSize}
 	return nil
 }
 
@@ -80,21 +80,6 @@ func (k *known) apply(m *state.Message, x *index, now time.Duration) error {
 func clip(why string) string {
 	const most = 200 // bytes
 	return strings.ToValidUTF8(why[:min(len(why), most)], "")
-}
-
-// plausible refuses numbers that no instance can mean.
-func plausible(m *state.Message) error {
-	const most = 1 << 40
-	for _, n := range []int{m.Running, m.Waiting, m.PrefillTokensWaiting, m.DecodeCtxTokens, m.KVBlockSize, m.KVBlocksTotal, m.KVBlocksUsed,
-		m.CachedBlocks, m.Context, m.MaxSeqs, m.KVBytesPerToken} {
-		if n < 0 || n > most {
-			return fmt.Errorf("state message %d holds the impossible number %d", m.Seq, n)
-		}
-	}
-	if !route.Role(m.Role).Valid() || m.Epoch == "" || len(m.Epoch) > maxEpoch {
-		return fmt.Errorf("state message %d: role %.40q or epoch %.40q cannot be", m.Seq, m.Role, m.Epoch)
-	}
-	return nil
 }
 
 // predictor is a worker's cost model as policies take it.

@@ -274,4 +274,8 @@ func (p *Pool) reroled(in *instance) {
 	in.changed = p.now()
 }
 
-func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+// millis is ms as a duration, at most some thirty years: more is no time that a
+// Duration has.
+func millis(ms float64) time.Duration {
+	return time.Duration(min(ms, 1e12) * float64(time.Millisecond))
+}

@@ -60,6 +60,9 @@ func runBench(ctx context.Context, env cli.Env, args []string) error {
 		return err
 	}
 	fmt.Fprintf(env.Stdout, "error on steps left out of the fit %.1f %%; single steps are %.1f %% from the median of their kind\n", 100*m.HeldOut, 100*m.Noise)
+	if m.Poor() {
+		log.Warn("the cost model is poor: measure again when nothing else runs on this machine, for a longer --time", "held_out", m.HeldOut)
+	}
 	for _, p := range m.Pieces {
 		fmt.Fprintf(env.Stdout, "%s: %.3f ms + %.4f per decode + %.4f per prompt token + %.6f per token of context + %.8f per pair, %d samples, error %.1f %%\n",
 			bound(p), p.Fixed, p.PerDecode, p.PerPrefill, p.PerContext, p.PerPair, p.Samples, 100*p.Residual)

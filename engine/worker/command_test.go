@@ -119,10 +119,32 @@ func TestBench(t *testing.T) {
 	if code != 0 || !strings.Contains(text, "per prompt token") {
 		t.Fatalf("exit %d: %s", code, text)
 	}
+	m, err := cost.Read(out)
+	if err != nil || m.Fingerprint == "" {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	m.Fingerprint = runnertest.New(runnertest.Options{}).Info().Fingerprint.String()
+	if err := m.Write(out); err != nil {
+		t.Fatal(err)
+	}
 	r := start(t, worker.Config{Role: "mixed", CostModel: out}, toy(runnertest.Options{}))
-	m := until(t, r.follow(t), "state", func(state.Message) bool { return true })
-	if m.Cost == nil || m.Cost.Fingerprint == "" || m.Cost.Milliseconds(cost.Step{Decodes: 1, Context: 100}) <= 0 {
-		t.Errorf("state tells %+v", m.Cost)
+	told := until(t, r.follow(t), "state", func(state.Message) bool { return true })
+	if told.Cost == nil || told.Cost.Fingerprint != m.Fingerprint || told.Cost.Milliseconds(cost.Step{Decodes: 1, Context: 100}) <= 0 {
+		t.Errorf("state tells %+v", told.Cost)
+	}
+}
+
+// TestCostModelOfAnother: a worker does not start with what was measured with
+// another model.
+func TestCostModelOfAnother(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "cost.json")
+	m := cost.Model{Fingerprint: "another", Pieces: []cost.Piece{{Fixed: 1}}}
+	if err := m.Write(file); err != nil {
+		t.Fatal(err)
+	}
+	err := worker.Run(t.Context(), worker.Options{Config: worker.Config{Role: "mixed", Listen: "127.0.0.1:0", CostModel: file}, Log: logger(t), Load: toy(runnertest.Options{})})
+	if err == nil || !strings.Contains(err.Error(), `"another"`) || !strings.Contains(err.Error(), "weir worker bench") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/engine/worker/api"
+	"github.com/weirhq/weir/engine/worker/cost"
 	"github.com/weirhq/weir/internal/enroll"
 	"github.com/weirhq/weir/internal/loopback"
 	"github.com/weirhq/weir/internal/telemetry"
@@ -101,6 +102,16 @@ func (c *Config) Validate() error {
 		}
 	}
 	return c.Experts.validate()
+}
+
+// CheckFiles implements config.FileChecker: it reads the cost model. Whether that
+// is of the model is seen at the start, when the model is loaded.
+func (c *Config) CheckFiles() error {
+	if c.CostModel == "" {
+		return nil
+	}
+	_, err := cost.Read(c.CostModel)
+	return err
 }
 
 // certificates reports whether the worker has one, or gets one.

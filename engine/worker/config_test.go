@@ -1,6 +1,10 @@
 package worker
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,5 +26,25 @@ func TestBounds(t *testing.T) {
 		if err := c.Validate(); (err == nil) != (name == "") || err != nil && !strings.Contains(err.Error(), name) {
 			t.Errorf("%q: %v", name, err)
 		}
+	}
+}
+
+// TestCheckFiles: what "weir config check" says of the cost model.
+func TestCheckFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cost.json")
+	c := Config{CostModel: path}
+	if err := c.CheckFiles(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	for text, ok := range map[string]bool{`{"pieces":[{"fixed_ms":1}]}`: true, `{"pieces":[{"fixed_ms":-1000000}]}`: false} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.CheckFiles(); (err == nil) != ok {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if err := new(Config).CheckFiles(); err != nil {
+		t.Error(err)
 	}
 }

@@ -268,6 +268,14 @@ func (w *instance) run(ctx context.Context, runner engine.Runner, served chan er
 // model puts together what serves a runner.
 func (w *instance) model(runner engine.Runner) (*api.Model, error) {
 	c, info := &w.o.Config, runner.Info()
+	if w.cost != nil {
+		if err := w.cost.CheckFor(info.Fingerprint.String()); err != nil {
+			return nil, err
+		}
+		if w.cost.Poor() {
+			w.log.Warn("the cost model is poor: chunks, packing, moves and the verdict that a worker degrades read it", "file", c.CostModel, "held_out", w.cost.HeldOut)
+		}
+	}
 	m := &api.Model{Info: info, Tokenizer: runner, Pieces: loop.NewPieces(runner), Board: state.NewBoard(),
 		Metrics: metrics.New(info.Name, info.KVTokens), PrefixCache: c.PrefixCache == on, Cost: w.cost}
 	var err error

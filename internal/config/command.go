@@ -39,10 +39,16 @@ func check(env cli.Env, sections map[string]func() any, args []string) error {
 		return fmt.Errorf("configuration %s: %w", fs.Arg(0), err)
 	}
 	for _, name := range names {
-		l := New(name, sections[name]())
+		section := sections[name]()
+		l := New(name, section)
 		l.file = fs.Arg(0)
 		if err := l.Load(env.Getenv); err != nil {
 			return err
+		}
+		if f, ok := section.(FileChecker); ok {
+			if err := f.CheckFiles(); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
 		}
 		fmt.Fprintf(env.Stdout, "%s: ok\n", name)
 	}

@@ -41,6 +41,10 @@ var Sections = []string{"cloud", "worker", "edge"}
 // the key and the value.
 type Validator interface{ Validate() error }
 
+// FileChecker is implemented by sections that name files. "weir config check"
+// asks them to read those; a role reads them when it starts.
+type FileChecker interface{ CheckFiles() error }
+
 // Loader reads one section into a struct.
 type Loader struct {
 	section string

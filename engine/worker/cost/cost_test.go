@@ -60,7 +60,7 @@ func TestFitOfNoise(t *testing.T) {
 			return
 		}
 		m := Model{Pieces: pieces}
-		if err := m.check(); err != nil {
+		if err := m.Check(); err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range pieces {
@@ -86,6 +86,8 @@ func TestFile(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"nothing": "", "no pieces": `{}`, "open first": `{"pieces":[{"up_to":0},{"up_to":4}]}`,
+		"negative": `{"pieces":[{"fixed_ms":-1}]}`, "absurd": `{"pieces":[{"per_pair_ms":1e300}]}`, "in the second": `{"pieces":[{"up_to":4},{"per_decode_ms":-0.1}]}`,
+		"negative error": `{"held_out":-1,"pieces":[{}]}`, "negative residual": `{"pieces":[{"residual":-1}]}`,
 		"closed last": `{"pieces":[{"up_to":4}]}`, "out of order": `{"pieces":[{"up_to":8},{"up_to":4},{"up_to":0}]}`,
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -94,6 +96,14 @@ func TestFile(t *testing.T) {
 		if _, err := Read(path); err == nil {
 			t.Errorf("%s: no error", name)
 		}
+	}
+	for print, ok := range map[string]bool{"f": true, "": true, "g": false} {
+		if err := want.CheckFor(print); (err == nil) != ok {
+			t.Errorf("for %q: %v", print, err)
+		}
+	}
+	if want.Poor() || !(&Model{HeldOut: .847}).Poor() {
+		t.Error("what is poor")
 	}
 	if _, err := Read(filepath.Join(dir, "absent")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("absent: %v", err)

@@ -16,7 +16,7 @@ func Read(path string) (*Model, error) {
 	var m Model
 	err = json.Unmarshal(data, &m)
 	if err == nil {
-		err = m.check()
+		err = m.Check()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cost model %s: %w: make it with 'weir worker bench'", path, err)
@@ -24,10 +24,22 @@ func Read(path string) (*Model, error) {
 	return &m, nil
 }
 
-// check refuses models that give no answer for some step.
-func (m *Model) check() error {
-	if len(m.Pieces) == 0 {
-		return errors.New("it has no pieces")
+// Bounds of a model: two pieces are fitted, and no step of any machine takes a
+// quarter of an hour for one token.
+const (
+	maxPieces      = 64
+	maxMs          = 1e6
+	maxFingerprint = 1536 // bytes
+)
+
+// Check refuses models that give no answer for some step, or one that no machine
+// gives: decisions about whole pools are made with them.
+func (m *Model) Check() error {
+	if len(m.Pieces) == 0 || len(m.Pieces) > maxPieces {
+		return fmt.Errorf("it has %d pieces, want 1 to %d", len(m.Pieces), maxPieces)
+	}
+	if len(m.Fingerprint) > maxFingerprint || m.Threads < 0 || !sane(m.HeldOut) || !sane(m.Noise) {
+		return errors.New("its fingerprint, threads, held_out or noise cannot be")
 	}
 	last := 0
 	for i, p := range m.Pieces {
@@ -36,6 +48,24 @@ func (m *Model) check() error {
 			return errors.New("its pieces are not in order with an open last one")
 		}
 		last = p.UpTo
+		for _, x := range []float64{p.Fixed, p.PerDecode, p.PerPrefill, p.PerContext, p.PerPair, p.Residual, float64(p.Samples)} {
+			if !sane(x) {
+				return fmt.Errorf("its piece %d has the number %g: want none below 0 or above %g", i+1, x, maxMs)
+			}
+		}
+	}
+	return nil
+}
+
+// sane is false for NaN too.
+func sane(x float64) bool { return x >= 0 && x <= maxMs }
+
+// CheckFor refuses a model that was measured with another one than fingerprint
+// says: other weights, another runner or another KV format have other times.
+// Where either is unknown it is taken.
+func (m *Model) CheckFor(fingerprint string) error {
+	if m.Fingerprint != "" && fingerprint != "" && m.Fingerprint != fingerprint {
+		return fmt.Errorf("cost model was measured with %.100q, this worker has %.100q: measure it with 'weir worker bench'", m.Fingerprint, fingerprint)
 	}
 	return nil
 }

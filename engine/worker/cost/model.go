@@ -43,6 +43,13 @@ type Model struct {
 	Pieces  []Piece `json:"pieces"`
 }
 
+// poor is the error beyond which a model says little of its machine.
+const poor = .5
+
+// Poor reports whether what was measured does not tell how long steps take: the
+// machine was doing something else.
+func (m *Model) Poor() bool { return m.HeldOut > poor }
+
 // Milliseconds predicts the time of a step.
 func (m *Model) Milliseconds(s Step) float64 {
 	for _, p := range m.Pieces {
