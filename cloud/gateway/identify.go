@@ -46,11 +46,14 @@ func (g *Gateway) identify(c *gin.Context) {
 	}
 }
 
+// deviceHeaders are headers that only devices may send.
+var deviceHeaders = []string{contract.HeaderOperation, contract.HeaderAttempt, contract.HeaderKeyID}
+
 // identifyKey authenticates an application. Headers that only devices may send
 // are refused by name, so that nobody relies on them.
 func (x *exchange) identifyKey(r *http.Request, index *tenants.Index) *openai.Error {
-	for _, name := range []string{contract.HeaderOperation, contract.HeaderAttempt, contract.HeaderKeyID} {
-		if r.Header.Get(name) != "" {
+	for _, name := range deviceHeaders {
+		if len(r.Header.Values(name)) > 0 {
 			return openai.BadRequest(name, openai.CodeInvalidValue, "%s is accepted only from a device with its certificate", name)
 		}
 	}
@@ -69,6 +72,11 @@ func (x *exchange) identifyKey(r *http.Request, index *tenants.Index) *openai.Er
 // identifyDevice takes tenant and device from the certificate and checks that
 // the key id, if there is one, belongs to that tenant and still holds.
 func (x *exchange) identifyDevice(r *http.Request, index *tenants.Index, peer pki.Peer) *openai.Error {
+	for _, name := range deviceHeaders {
+		if _, err := contract.Once(r.Header, name); err != nil {
+			return openai.AsError(err)
+		}
+	}
 	if op := r.Header.Get(contract.HeaderOperation); op != "" {
 		id, err := contract.ParseID(op)
 		if err != nil {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -39,6 +40,10 @@ func TestBadInput(t *testing.T) {
 		{"unknown weir member", `{"model":"auto",` + msgs + `,"weir":{"speed":1}}`, 400, "weir.speed"},
 		{"weir of a wrong type", `{"model":"auto",` + msgs + `,"weir":7}`, 400, "weir"},
 		{"draft from an application", `{"model":"auto",` + msgs + `,"weir":{"draft":{"text":"x","reason":"low_confidence"}}}`, 400, "weir.draft"},
+		{"privacy twice", `{"model":"auto",` + msgs + `,"weir":{"privacy":"local-only","privacy":"any"}}`, 400, "weir.privacy"},
+		{"weir twice", `{"model":"auto",` + msgs + `,"weir":{"privacy":"local-only"},"weir":{}}`, 400, "weir"},
+		{"Weir", `{"model":"auto",` + msgs + `,"Weir":{"privacy":"local-only"}}`, 400, "Weir"},
+		{"model twice", `{"model":"auto",` + msgs + `,"model":"big"}`, 400, "model"},
 		{"a prompt of ten megabytes", `{"model":"auto","messages":[{"role":"user","content":"` + strings.Repeat("a", 10<<20) + `"}]}`, 400, "messages"},
 	}
 	for _, tt := range tests {
@@ -101,6 +106,37 @@ func TestWrongTypes(t *testing.T) {
 				t.Errorf("%s: %d %s", body, got.status, got.body)
 			}
 		}
+	}
+}
+
+// TestHeadersTwice: no header of Weir's is taken from two, whichever is empty.
+func TestHeadersTwice(t *testing.T) {
+	d := newInstance(t, "d", "mixed")
+	r := newRig(t, nil, d)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for _, name := range []string{contract.HeaderMode, contract.HeaderPrivacy, contract.HeaderSLO, contract.HeaderDeadline, contract.HeaderMaxCost,
+		contract.HeaderSession, contract.HeaderExplain, contract.HeaderIdempotency, contract.HeaderOperation, contract.HeaderAttempt, contract.HeaderKeyID} {
+		for _, values := range [][]string{{"", "1"}, {"1", ""}, {"", ""}} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.server.URL+"/v1/chat/completions", strings.NewReader(ask1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+r.key)
+			req.Header.Set("Content-Type", "application/json")
+			req.Header[name] = values
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if e := errorOf(t, string(body)); resp.StatusCode != 400 || e["param"] != name {
+				t.Errorf("%s %q: %d %s", name, values, resp.StatusCode, body)
+			}
+		}
+	}
+	if n := d.decodes.Load(); n != 0 {
+		t.Errorf("%d requests reached the instance", n)
 	}
 }
 

@@ -61,7 +61,7 @@ func (x *exchange) read(k kind) error {
 		return err
 	}
 	x.ask.promptBytes = len(body[prompt])
-	if x.ask.opts, err = contract.ParseOptions(x.gin.Request.Header, body["weir"]); err != nil {
+	if x.ask.opts, err = contract.ParseOptions(x.gin.Request.Header, body); err != nil {
 		return err
 	}
 	if x.ask.opts.IdempotencyKey != "" || x.attempt != uuid.Nil {

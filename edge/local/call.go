@@ -88,7 +88,7 @@ func (c *call) parse(s *Server, w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	openai.UnboundBody(w)
-	if c.opt, err = contract.ParseOptions(r.Header, c.body["weir"]); err != nil {
+	if c.opt, err = contract.ParseOptions(r.Header, c.body); err != nil {
 		return err
 	}
 	if c.opt.Draft != nil {

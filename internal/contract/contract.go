@@ -121,34 +121,54 @@ var members = []member{
 	{"explain", HeaderExplain, "boolean", setExplain},
 }
 
-// ParseOptions reads the headers and the body's weir object, which may be nil.
-// Where both say something the stricter holds for privacy, deadline and cost,
-// for the others the body. The error is an *openai.Error that names the header
-// or member.
-func ParseOptions(h http.Header, weir json.RawMessage) (Options, error) {
+// ParseOptions reads the headers and the body's weir object. Where both say
+// something the stricter holds for privacy, deadline and cost, for the others the
+// body. What is said twice in one place, or in other capitals, is refused: whoever
+// reads it before or after Weir might take it in another way. The error is an
+// *openai.Error that names the header or member.
+func ParseOptions(h http.Header, body openai.Body) (Options, error) {
 	o := Options{Mode: cascade.ModeAuto, Privacy: cascade.PrivacyAny}
 	for _, m := range members {
-		values := h.Values(m.header)
-		if len(values) == 0 || values[0] == "" {
+		value, err := Once(h, m.header)
+		if err != nil {
+			return o, err
+		}
+		if value == "" {
 			continue
 		}
-		if len(values) > 1 {
-			return o, openai.BadRequest(m.header, openai.CodeInvalidValue, "%s is given more than once", m.header)
-		}
-		if err := m.set(&o, values[0]); err != nil {
+		if err := m.set(&o, value); err != nil {
 			return o, openai.BadRequest(m.header, openai.CodeInvalidValue, "%s: %s", m.header, err)
 		}
 	}
-	if key := h.Get(HeaderIdempotency); key != "" {
-		var err error
-		if o.IdempotencyKey, err = name(key); err != nil {
-			return o, openai.BadRequest(HeaderIdempotency, openai.CodeInvalidValue, "%s: %s", HeaderIdempotency, err)
+	key, err := Once(h, HeaderIdempotency)
+	if err != nil {
+		return o, err
+	}
+	if o.IdempotencyKey, err = name(key); err != nil {
+		return o, openai.BadRequest(HeaderIdempotency, openai.CodeInvalidValue, "%s: %s", HeaderIdempotency, err)
+	}
+	for key := range body {
+		if key != "weir" && strings.EqualFold(key, "weir") {
+			return o, openai.BadRequest(key, openai.CodeUnknownMember, "%s is no member: write weir", key)
 		}
 	}
+	weir := body["weir"]
 	if weir == nil || bytes.Equal(bytes.TrimSpace(weir), []byte("null")) {
 		return o, nil
 	}
 	return o, o.parseObject(weir)
+}
+
+// Once returns a header's value, "" where it is absent. One that is given twice is
+// refused, whatever the values: an empty one may be a filter's.
+func Once(h http.Header, name string) (string, error) {
+	switch values := h.Values(name); len(values) {
+	case 0:
+		return "", nil
+	case 1:
+		return values[0], nil
+	}
+	return "", openai.BadRequest(name, openai.CodeInvalidValue, "%s is given more than once", name)
 }
 
 func (o *Options) parseObject(weir json.RawMessage) error {
@@ -186,6 +206,9 @@ func (o *Options) parseObject(weir json.RawMessage) error {
 
 func parseDraft(raw json.RawMessage) (*Draft, error) {
 	var d *Draft
+	if err := openai.Misspelt("weir.draft", raw, d); err != nil {
+		return nil, err
+	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&d); err != nil {

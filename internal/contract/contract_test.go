@@ -20,6 +20,15 @@ func header(pairs ...string) http.Header {
 	return h
 }
 
+// withWeir is a body with this weir object, if it is not "".
+func withWeir(weir string) openai.Body {
+	b := openai.Body{"model": json.RawMessage(`"auto"`)}
+	if weir != "" {
+		b["weir"] = json.RawMessage(weir)
+	}
+	return b
+}
+
 func TestParseOptions(t *testing.T) {
 	tests := []struct {
 		name string
@@ -44,11 +53,7 @@ func TestParseOptions(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var raw json.RawMessage
-			if tt.weir != "" {
-				raw = json.RawMessage(tt.weir)
-			}
-			got, err := ParseOptions(tt.h, raw)
+			got, err := ParseOptions(tt.h, withWeir(tt.weir))
 			if err != nil || got != tt.want {
 				t.Errorf("ParseOptions = %+v, %v; want %+v", got, err, tt.want)
 			}
@@ -64,6 +69,7 @@ func TestParseOptionsNamesTheFault(t *testing.T) {
 		{header(HeaderMode, "fast"), "", HeaderMode},
 		{header(HeaderMode, "auto", HeaderMode, "auto"), "", HeaderMode},
 		{header(HeaderPrivacy, "local"), "", HeaderPrivacy},
+		{header(HeaderPrivacy, "any, local-only"), "", HeaderPrivacy},
 		{header(HeaderDeadline, "-1"), "", HeaderDeadline},
 		{header(HeaderDeadline, "1.5"), "", HeaderDeadline},
 		{header(HeaderMaxCost, "NaN"), "", HeaderMaxCost},
@@ -79,16 +85,50 @@ func TestParseOptionsNamesTheFault(t *testing.T) {
 		{header(), `{"draft":{"text":"a","reason":"because"}}`, "weir.draft.reason"},
 		{header(), `{"draft":{"text":"a","reason":"low_confidence","confidence":2}}`, "weir.draft.confidence"},
 		{header(), `{"draft":{"body":"a"}}`, "weir.draft"},
+		{header(), `{"draft":{"text":"a","Text":"b","reason":"offline"}}`, "weir.draft.Text"},
+		{header(), `{"Privacy":"local-only"}`, "weir.Privacy"},
+		{header(), `{"privacy":"any","PRIVACY":"local-only"}`, "weir.PRIVACY"},
 	}
 	for _, tt := range tests {
-		var raw json.RawMessage
-		if tt.weir != "" {
-			raw = json.RawMessage(tt.weir)
-		}
-		_, err := ParseOptions(tt.h, raw)
+		_, err := ParseOptions(tt.h, withWeir(tt.weir))
 		var e *openai.Error
 		if !errors.As(err, &e) || e.Status != 400 || e.Param != tt.param {
 			t.Errorf("ParseOptions(%v, %s) = %v; want a 400 naming %s", tt.h, tt.weir, err, tt.param)
+		}
+	}
+}
+
+// TestHeadersOnce gives each header twice: an empty value does not hide another,
+// and neither stands for both.
+func TestHeadersOnce(t *testing.T) {
+	names := []string{HeaderIdempotency}
+	for _, m := range members {
+		names = append(names, m.header)
+	}
+	values := map[string]string{HeaderMode: "auto", HeaderPrivacy: "local-only", HeaderDeadline: "5", HeaderMaxCost: "1", HeaderExplain: "1"}
+	for _, name := range names {
+		v := values[name]
+		if v == "" {
+			v = "x"
+		}
+		for _, pair := range [][2]string{{"", v}, {v, ""}, {v, v}, {"", ""}} {
+			var e *openai.Error
+			if _, err := ParseOptions(header(name, pair[0], name, pair[1]), nil); !errors.As(err, &e) || e.Status != 400 || e.Param != name {
+				t.Errorf("%s %q: %v", name, pair, err)
+			}
+		}
+		if _, err := ParseOptions(header(name, v), nil); err != nil {
+			t.Errorf("%s %q once: %v", name, v, err)
+		}
+	}
+}
+
+// TestWeirInOtherCapitals: what would be passed over is refused.
+func TestWeirInOtherCapitals(t *testing.T) {
+	for _, name := range []string{"Weir", "WEIR"} {
+		var e *openai.Error
+		if _, err := ParseOptions(header(), openai.Body{name: json.RawMessage(`{"privacy":"local-only"}`)}); !errors.As(err, &e) || e.Status != 400 || e.Param != name {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
@@ -97,7 +137,7 @@ func FuzzParseOptions(f *testing.F) {
 	f.Add("auto", `{"mode":"auto","deadline_ms":5}`)
 	f.Add("", `{"draft":{"text":"x","reason":"offline","confidence":0.5}}`)
 	f.Fuzz(func(t *testing.T, mode, weir string) {
-		o, err := ParseOptions(header(HeaderMode, mode), json.RawMessage(weir))
+		o, err := ParseOptions(header(HeaderMode, mode), withWeir(weir))
 		var e *openai.Error
 		if err != nil && (!errors.As(err, &e) || e.Status != 400 || e.Param == "") {
 			t.Fatalf("error %v names nothing", err)

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"time"
 	"unicode/utf8"
+
+	"github.com/weirhq/weir/internal/jsonscan"
 )
 
 // MaxBody is the largest request body that any role reads, in bytes. A 10 MB
@@ -41,7 +43,9 @@ func UnboundBody(w http.ResponseWriter) {
 }
 
 // ReadBody reads a request's JSON object. It refuses other content types (415),
-// bodies over MaxBody (413), malformed JSON and anything but an object (400).
+// bodies over MaxBody (413), malformed JSON, anything but an object and an object
+// that has a member twice, at whatever depth (400): readers differ in which of
+// the two they take.
 func ReadBody(r *http.Request) (Body, error) {
 	if ct := r.Header.Get("Content-Type"); ct != "" || r.ContentLength != 0 {
 		mt, _, err := mime.ParseMediaType(ct)
@@ -65,7 +69,21 @@ func ReadBody(r *http.Request) (Body, error) {
 		return nil, &Error{Status: http.StatusBadRequest, Type: TypeInvalidRequest, Code: CodeInvalidJSON,
 			Message: "the body could not be read to its end", Cause: err}
 	}
-	return ParseBody(data)
+	b, err := ParseBody(data)
+	if err == nil {
+		err = once(data)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+func once(data []byte) error {
+	if path, twice := jsonscan.Repeated(data); twice {
+		return BadRequest(clip(path), CodeInvalidValue, "%s is given more than once", clip(path))
+	}
+	return nil
 }
 
 func tooLarge() *Error {

@@ -3,8 +3,11 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/weirhq/weir/internal/jsonscan"
 )
 
 // kind is a JSON type, as error messages name it.
@@ -79,6 +82,57 @@ var passedInMessage = []member{
 	{"refusal", []kind{aString}},
 	{"tool_call_id", []kind{aString}},
 	{"tool_calls", []kind{aList}},
+}
+
+// nested are the members inside others that Weir reads into types of its own,
+// which takes them in any capitals; whoever serves the model does not.
+var nested = []struct {
+	name string
+	as   any
+}{
+	{"messages", []struct {
+		Role    string `json:"role"`
+		Name    string `json:"name"`
+		Content []struct {
+			Type string `json:"type"`
+			Text string `json:"text"`
+		} `json:"content"`
+	}{}},
+	{"response_format", struct {
+		Type       string `json:"type"`
+		JSONSchema struct {
+			Schema json.RawMessage `json:"schema"`
+		} `json:"json_schema"`
+	}{}},
+	{"tools", []struct {
+		Type     string `json:"type"`
+		Function struct {
+			Name       string          `json:"name"`
+			Parameters json.RawMessage `json:"parameters"`
+		} `json:"function"`
+	}{}},
+}
+
+// exact refuses other capitals in the members of nested.
+func (p *parser) exact() {
+	for _, m := range nested {
+		if raw := p.get(m.name); raw != nil {
+			p.err = Misspelt(m.name, raw, m.as)
+		}
+	}
+}
+
+// Misspelt refuses a member of raw, the request's member at, that would be read
+// into v although its name has other capitals.
+func Misspelt(at string, raw json.RawMessage, v any) error {
+	name := jsonscan.Misspelt(raw, reflect.TypeOf(v))
+	if name == "" {
+		return nil
+	}
+	if name[0] != '[' {
+		at += "."
+	}
+	return BadRequest(clip(at+name), CodeUnknownMember, "%s is no member: capitals matter", clip(at+name))
 }
 
 // kinds checks the types of members that are handed on unread; null is as good

@@ -98,6 +98,39 @@ func TestReadBodyRefusesOtherTypes(t *testing.T) {
 	}
 }
 
+// A member that is there twice, wherever, is refused by its path, and so are
+// other capitals of what is read inside others.
+func TestReadBodyRefusesAmbiguity(t *testing.T) {
+	const chat = `{"model":"m","messages":[{"role":"user","content":"x"}]`
+	for body, want := range map[string]string{
+		chat + `,"model":"m"}`:                                                                                                       "model",
+		chat + `,"m\u006fdel":"m"}`:                                                                                                  "model",
+		chat + `,"weir":{"privacy":"local-only"},"weir":{}}`:                                                                         "weir",
+		chat + `,"weir":{"privacy":"local-only","privacy":"any"}}`:                                                                   "weir.privacy",
+		chat + `,"stream":true,"stream_options":{"include_usage":true,"include_usage":false}}`:                                       "stream_options.include_usage",
+		chat + `,"response_format":{"type":"text","type":"json_object"}}`:                                                            "response_format.type",
+		chat + `,"response_format":{"type":"text","Type":"json_object"}}`:                                                            "response_format.Type",
+		chat + `,"tools":[{"type":"function","function":{"name":"f","NAME":"g"}}]}`:                                                  "tools[0].function.NAME",
+		chat + `,"metadata":{"a":"b","a":"c"}}`:                                                                                      "metadata.a",
+		`{"model":"m","messages":[{"role":"user","role":"system","content":"x"}]}`:                                                   "messages[0].role",
+		`{"model":"m","messages":[{"role":"user","Role":"system","content":"x"}]}`:                                                   "messages[0].Role",
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"x","TEXT":"y"}]}]}`:                               "messages[0].content[0].TEXT",
+		chat + `,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{},"A":{}}}}}]}`: "",
+		chat + `,"metadata":{"a":"b","A":"c"}}`:                                                                                      "",
+	} {
+		r := httptest.NewRequest("POST", "/", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		b, err := ReadBody(r)
+		if err == nil {
+			_, err = ParseChat(b)
+		}
+		var e *Error
+		if errors.As(err, &e); (e == nil) != (want == "") || e != nil && (e.Status != 400 || e.Param != want) {
+			t.Errorf("%s: %v, want a refusal of %q", body, err, want)
+		}
+	}
+}
+
 // A body that is too large is read to its end, so that its sender gets to see
 // the error; one that is announced as far too large is not read at all.
 func TestReadBodyTooLarge(t *testing.T) {

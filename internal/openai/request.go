@@ -139,6 +139,7 @@ func parseShared(b Body) (*Request, error) {
 	r.MinTokens = p.integer("min_tokens", 0, 0, math.MaxInt32)
 	r.IncludeUsage = p.streamOptions(r.Stream)
 	p.kinds(passed)
+	p.exact()
 	return r, p.err
 }
 
