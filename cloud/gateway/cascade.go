@@ -50,13 +50,24 @@ func (a *admitted) cascade() {
 			return
 		}
 		if !d.aside { // its pool goes on with what was shown
-			break
+			a.answerFrom(pools[tier])
+			return
 		}
 		if tier = policy.Next(); a.answered(tier) && a.standsIn(cascade.ReasonLowConfidence) {
 			return
 		}
 	}
-	a.inPool(pools[tier])
+	for tier < drafts && !a.has(pools[tier]) {
+		if tier = a.without(tier); tier < 0 {
+			return
+		}
+	}
+	a.answerFrom(pools[tier])
+}
+
+// answerFrom lets a pool give the answer, whatever it is.
+func (a *admitted) answerFrom(pool string) {
+	a.inPool(pool)
 	for !a.try() {
 	}
 }

@@ -171,3 +171,24 @@ func TestUnseenAnswerCostsNothing(t *testing.T) {
 		t.Errorf("told %v, rows %+v", w.CostUSD, rows)
 	}
 }
+
+// A request that has made its two attempts at pools that are judged goes past a
+// pool without instances to the last one.
+func TestPastAnAbsentPoolAfterTwoAreLost(t *testing.T) {
+	var all []*instanceFake
+	names := []string{"small", "mid", "more", "big"}
+	for _, name := range names {
+		f := newInstance(t, name, "mixed")
+		f.model, f.weights = name, name
+		all = append(all, f)
+	}
+	all[0].on(dies)
+	all[1].on(dies)
+	m := layered(t, policy.Settings{Value: &policy.Value{RightNano: worth}}, names, .6, .7, .8, .9)
+	r := newRig(t, func(o *Options) { o.Models["auto"] = m }, all...)
+	r.loses(t, all[2], true)
+	got := r.chat(t, `{"model":"auto","max_tokens":2,"messages":[{"role":"user","content":"hi"}]}`)
+	if w, rows := weirAt(t, got), r.newRows(t); got.status != 200 || w.Model != "big" || len(rows) != 3 {
+		t.Errorf("%d %s, rows %v", got.status, got.body, outcomes(rows))
+	}
+}
