@@ -41,9 +41,9 @@ func ReadAnswers(r io.Reader) ([]LabelledAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
-	edge, _ := resolve(t, "", []string{"edge_ok", "edge", "right"})
-	cloud, _ := resolve(t, "", []string{"cloud_ok", "cloud"})
-	votes, _ := resolve(t, "", []string{"votes"})
+	edge := t.usual([]string{"edge_ok", "edge", "right"})
+	cloud := t.usual([]string{"cloud_ok", "cloud"})
+	votes := t.usual([]string{"votes"})
 	lists, sums := t.has("logprobs"), t.has("tokens", "sum_logprob", "min_logprob")
 	if edge == "" || (!lists && !sums) {
 		return nil, fmt.Errorf("%w: want edge_ok and either logprobs or tokens, sum_logprob and min_logprob", ErrFormat)

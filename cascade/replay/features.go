@@ -35,33 +35,43 @@ type scale struct {
 	mean, sd float64
 }
 
-// fitScale looks at the values of a signal; labels are not needed.
+// slack is how far probabilities that were rounded, or computed in half
+// precision, may lie outside of [0, 1].
+const slack = 1e-3
+
+// fitScale looks at the values of a signal; labels are not needed. A few strays
+// do not change the kind, nor the middle and spread of scores, which are those of
+// the quartiles.
 func fitScale(values []float64) scale {
 	v := slices.DeleteFunc(slices.Clone(values), func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
-	if len(v) == 0 {
-		return scale{kind: scaleScore, sd: 1}
-	}
-	const slack = 1e-3 // probabilities that were rounded or computed in half precision
-	low, high := slices.Min(v), slices.Max(v)
 	switch {
-	case low >= -slack && high <= 1+slack:
+	case len(v) == 0:
+		return scale{kind: scaleScore, sd: 1}
+	case within(v, -slack, 1+slack):
 		return scale{kind: scaleProbability}
-	case high <= slack:
+	case within(v, math.Inf(-1), slack):
 		return scale{kind: scaleLogProb}
 	}
-	sum, square := 0.0, 0.0
+	slices.Sort(v)
+	at := func(q float64) float64 { return v[int(q*float64(len(v)-1))] }
+	const quartiles = 1.349 // of a normal distribution, in standard deviations
+	s := scale{kind: scaleScore, mean: median(v), sd: (at(.75) - at(.25)) / quartiles}
+	if !(s.sd > 0) { // most values are the same
+		s.sd = deviation(v, s.mean)
+	}
+	return s
+}
+
+// deviation is the root mean square distance from the middle; 1 for none.
+func deviation(v []float64, middle float64) float64 {
+	square := 0.0
 	for _, x := range v {
-		sum += x
+		square += (x - middle) * (x - middle)
 	}
-	mean := sum / float64(len(v))
-	for _, x := range v {
-		square += (x - mean) * (x - mean)
+	if sd := math.Sqrt(square / float64(len(v))); sd > 0 && !math.IsInf(sd, 0) {
+		return sd
 	}
-	sd := math.Sqrt(square / float64(len(v)))
-	if !(sd > 0) {
-		sd = 1
-	}
-	return scale{kind: scaleScore, mean: mean, sd: sd}
+	return 1
 }
 
 // feature is clipped to +-12, so that a single impossible confidence cannot

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"archive/zip"
 	"bufio"
 	"bytes"
 	"compress/gzip"
@@ -9,15 +10,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
-	"strconv"
 	"strings"
 )
 
-// readTable reads CSV with a header, or JSON objects one after another or in
-// an array, gzipped or not; it looks at the bytes, not at the name.
+// readTable is readTorn that takes no torn rows.
 func readTable(r io.Reader) (*table, error) {
+	t, err := readTorn(r)
+	if err != nil {
+		return nil, err
+	}
+	return t, t.whole()
+}
+
+// readTorn reads CSV with a header, or JSON objects one after another or in an
+// array, packed by gzip or zip or not; it looks at the bytes, not at the name.
+func readTorn(r io.Reader) (*table, error) {
 	data, err := readText(r)
 	if err != nil {
 		return nil, err
@@ -35,13 +42,21 @@ func readTable(r io.Reader) (*table, error) {
 func readText(r io.Reader) ([]byte, error) {
 	br := bufio.NewReaderSize(r, 1<<16)
 	var text io.Reader = br
-	if head, _ := br.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
+	switch head, _ := br.Peek(4); {
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		zr, err := gzip.NewReader(br)
 		if err != nil {
 			return nil, fmt.Errorf("gzip: %w", err)
 		}
 		defer zr.Close()
 		text = zr
+	case string(head) == "PK\x03\x04":
+		file, err := unzip(br)
+		if err != nil {
+			return nil, fmt.Errorf("zip: %w", err)
+		}
+		defer file.Close()
+		text = file
 	}
 	data, err := io.ReadAll(io.LimitReader(text, maxBytes+1))
 	switch {
@@ -53,6 +68,22 @@ func readText(r io.Reader) ([]byte, error) {
 		return nil, errors.New("the text is UTF-16: save it as UTF-8")
 	}
 	return bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")), nil
+}
+
+// unzip opens the only file of an archive.
+func unzip(r io.Reader) (io.ReadCloser, error) {
+	packed, err := io.ReadAll(io.LimitReader(r, maxBytes))
+	if err != nil {
+		return nil, err
+	}
+	archive, err := zip.NewReader(bytes.NewReader(packed), int64(len(packed)))
+	if err != nil {
+		return nil, err
+	}
+	if len(archive.File) != 1 {
+		return nil, fmt.Errorf("it holds %d files: want one", len(archive.File))
+	}
+	return archive.File[0].Open()
 }
 
 // readCSV reads cells that are separated by commas, tabs or semicolons,
@@ -80,7 +111,9 @@ func readCSV(data []byte) (*table, error) {
 		if errors.Is(err, io.EOF) {
 			return t, nil
 		}
-		if err != nil {
+		if errors.Is(err, csv.ErrFieldCount) {
+			t.torn[len(t.rows)] = fmt.Errorf("%d cells for %d columns", len(row), len(header))
+		} else if err != nil {
 			return nil, err
 		}
 		if err := t.addRow(row); err != nil {
@@ -101,11 +134,11 @@ func separator(data []byte) rune {
 }
 
 // readJSON reads objects, one a line or spread over lines, or an array of them.
-// A member of a nested object is a column named after both: edge_ok.
+// A member of a nested object is a column named after both: edge_ok. Columns have
+// the order of members.
 func readJSON(data []byte) (*table, error) {
 	quoteBare(data)
 	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
 	fail := func(err error) (*table, error) {
 		line := 1 + bytes.Count(data[:dec.InputOffset()], []byte("\n"))
 		return nil, fmt.Errorf("line %d: %w", line, err)
@@ -135,13 +168,12 @@ func readJSON(data []byte) (*table, error) {
 
 // addObject adds the next object as a row.
 func (t *table) addObject(dec *json.Decoder) error {
-	var object map[string]any
-	var kind *json.UnmarshalTypeError
-	switch err := dec.Decode(&object); {
-	case errors.As(err, &kind):
-		return fmt.Errorf("a %s where an object should be", kind.Value)
-	case err != nil:
+	var object json.RawMessage
+	if err := dec.Decode(&object); err != nil {
 		return err
+	}
+	if object[0] != '{' {
+		return fmt.Errorf("a %s where an object should be", kindOf(object[0]))
 	}
 	row := make([]string, len(t.columns), len(t.columns)+4)
 	if err := t.flatten("", object, &row); err != nil {
@@ -174,42 +206,63 @@ func quoteBare(data []byte) {
 	}
 }
 
-func (t *table) flatten(prefix string, object map[string]any, row *[]string) error {
-	for _, k := range slices.Sorted(maps.Keys(object)) {
-		name, v := prefix+k, object[k]
-		if nested, ok := v.(map[string]any); ok {
-			if err := t.flatten(name+"_", nested, row); err != nil {
+// kindOf names a JSON value by its first byte.
+func kindOf(first byte) string {
+	switch first {
+	case '"':
+		return "string"
+	case '[':
+		return "array"
+	case 't', 'f':
+		return "bool"
+	case 'n':
+		return "null"
+	}
+	return "number"
+}
+
+func (t *table) flatten(prefix string, object json.RawMessage, row *[]string) error {
+	dec := json.NewDecoder(bytes.NewReader(object))
+	if _, err := dec.Token(); err != nil {
+		return err
+	}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		var v json.RawMessage
+		if err := dec.Decode(&v); err != nil {
+			return err
+		}
+		name := prefix + key.(string)
+		if v[0] == '{' {
+			if err := t.flatten(name+"_", v, row); err != nil {
 				return err
 			}
 			continue
 		}
 		i, ok := t.index[name]
 		if !ok {
-			var err error
 			if i, err = t.addColumn(name); err != nil {
 				return err
 			}
 			*row = append(*row, "")
 		}
-		(*row)[i] = scalar(v)
+		if (*row)[i], err = scalar(v); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func scalar(v any) string {
-	switch v := v.(type) {
-	case nil:
-		return ""
-	case string:
-		return v
-	case json.Number:
-		return v.String()
-	case bool:
-		return strconv.FormatBool(v)
+// scalar is a value as a cell: a string without its quotes, null empty.
+func scalar(v json.RawMessage) (s string, err error) {
+	switch {
+	case v[0] == '"':
+		err = json.Unmarshal(v, &s)
+	case v[0] != 'n':
+		s = string(v)
 	}
-	b, err := json.Marshal(v)
-	if err != nil {
-		return ""
-	}
-	return string(b)
+	return s, err
 }
