@@ -2,7 +2,6 @@ package measure
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 )
 
@@ -10,9 +9,6 @@ import (
 // its APGR in every resample. Resamples are shared by the orders, so that
 // differences are paired. A resample with a gap below MinGap gives NaN for all.
 func BootstrapAPGR(orders []Order, edge, cloud []float64, n int, seed uint64) [][]float64 {
-	rng := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
-	items := len(edge)
-	counts := make([]uint16, items)
 	out := make([][]float64, len(orders))
 	gains := make([][]float64, len(orders))
 	for j, o := range orders {
@@ -20,11 +16,7 @@ func BootstrapAPGR(orders []Order, edge, cloud []float64, n int, seed uint64) []
 			gains[j] = append(gains[j], cloud[i]-edge[i])
 		}
 	}
-	for range n {
-		clear(counts)
-		for range items {
-			counts[rng.IntN(items)]++
-		}
+	resample(len(edge), n, seed, func(counts []uint16) {
 		e, c := 0.0, 0.0
 		for i, k := range counts {
 			e += float64(k) * edge[i]
@@ -33,7 +25,7 @@ func BootstrapAPGR(orders []Order, edge, cloud []float64, n int, seed uint64) []
 		for j := range orders {
 			out[j] = append(out[j], resampledAPGR(&orders[j], counts, gains[j], e, c))
 		}
-	}
+	})
 	return out
 }
 

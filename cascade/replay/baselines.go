@@ -69,17 +69,3 @@ func datasetOracle(s *setData, edge, cloud []float64) float64 {
 	}
 	return total / float64(len(s.test))
 }
-
-// Latency is what an edge-first cascade costs in time at the target rate,
-// milliseconds and relative to the cloud alone; NaN without latencies.
-type Latency struct {
-	EdgeMean, CloudMean, CascadeMean, Relative float64
-}
-
-func latency(s *setData, rate float64) Latency {
-	e := mean(pick(s.column(func(r *Record) float64 { return r.EdgeMS }), s.test))
-	c := mean(pick(s.column(func(r *Record) float64 { return r.CloudMS }), s.test))
-	l := Latency{EdgeMean: e, CloudMean: c, CascadeMean: e + rate*c}
-	l.Relative = l.CascadeMean / c
-	return l
-}

@@ -38,6 +38,7 @@ func runEval(_ context.Context, env cli.Env, args []string) error {
 	fs.Float64Var(&o.Rate, "rate", o.Rate, "target share of escalations")
 	fs.Float64Var(&o.Alpha, "risk-alpha", o.Alpha, "risk that the risk policy keeps to")
 	fs.Float64Var(&o.Delta, "risk-delta", o.Delta, "probability with which it may fail")
+	fs.Float64Var(&o.DeadlineMS, "deadline-ms", 0, "deadline of each request; the cloud is asked only where it is likely to keep it")
 	fs.IntVar(&o.Bootstrap, "bootstrap", o.Bootstrap, "paired resamples for intervals; 0 for none")
 	fs.Uint64Var(&o.Seed, "seed", o.Seed, "seed of resamples and folds")
 	columnFlags(fs, &cols)
@@ -121,6 +122,9 @@ func columnFlags(fs *pflag.FlagSet, c *Columns) {
 	fs.StringVar(&c.Set, "set", "", "name of the set where the file has no tasks")
 }
 
+// maxDeadlineMS is a day.
+const maxDeadlineMS = 24 * 3600 * 1000
+
 func checkOptions(data string, rest []string, o Options) error {
 	switch {
 	case data == "":
@@ -131,6 +135,8 @@ func checkOptions(data string, rest []string, o Options) error {
 		return cli.Usagef("--rate is %v, want between 0 and 1", o.Rate)
 	case !(o.Alpha > 0 && o.Alpha < 1) || !(o.Delta > 0 && o.Delta < 1):
 		return cli.Usagef("--risk-alpha and --risk-delta must lie between 0 and 1")
+	case !(o.DeadlineMS >= 0) || o.DeadlineMS > maxDeadlineMS:
+		return cli.Usagef("--deadline-ms is %v, want 0 to %d", o.DeadlineMS, maxDeadlineMS)
 	case o.Bootstrap < 0 || o.Bootstrap > 100_000:
 		return cli.Usagef("--bootstrap is %d, want 0 to 100000", o.Bootstrap)
 	}

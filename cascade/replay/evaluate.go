@@ -20,6 +20,8 @@ type Options struct {
 	Bootstrap int
 	Seed      uint64
 	Faults    []Fault
+	// DeadlineMS is what each request allows, milliseconds; 0 is no deadline.
+	DeadlineMS float64
 }
 
 // DefaultOptions are a 30 % rate, a risk of 5 % with 90 % confidence and 1,000
@@ -45,6 +47,7 @@ type Metrics struct {
 	Low, High, DiffLow, DiffHigh float64
 	Grade                        learn.Grade
 	Stream                       Stream
+	Outcome
 }
 
 // SetResult holds what was found on one set.
@@ -115,6 +118,10 @@ func Evaluate(d *Data, o Options) (*Result, error) {
 		res.Notes = append(res.Notes, set.notes()...)
 	}
 	runStreams(d, chosen, all, o, res)
+	for i := range res.Sets {
+		res.Sets[i].addOutcomes(d, res.Streams, o)
+	}
+	res.Skipped = append(res.Skipped, d.lacking(o)...)
 	return res, nil
 }
 
@@ -197,13 +204,17 @@ func evaluateSet(s *setData, name string, work []ranked, o Options) SetResult {
 // contrary is the AUROC below which a signal runs against the truth.
 const contrary = .4
 
-// notes warn of a signal that is probably an uncertainty, and of missing costs.
+// notes warn of a signal that is probably an uncertainty, and of missing costs
+// and latencies.
 func (r *SetResult) notes() (notes []string) {
 	for i, n := range r.Unpriced {
 		if n > 0 {
 			what := [2]string{"costs in dollars", "costs with a free edge"}[i]
 			notes = append(notes, fmt.Sprintf("%s: %d of %d row(s) lack a cost: the figures of %s are of the others", r.Name, n, r.N, what))
 		}
+	}
+	if n := r.Latency.Untimed; n > 0 {
+		notes = append(notes, fmt.Sprintf("%s: %d of %d row(s) lack a latency: the figures of time are of the others", r.Name, n, r.N))
 	}
 	if a := r.Baselines.SignalAUROC; r.N >= 100 && a < contrary {
 		notes = append(notes, fmt.Sprintf("%s: the confidence is higher on wrong answers (AUROC %.2f): name an uncertainty's column with --entropy", r.Name, a))

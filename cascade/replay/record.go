@@ -55,13 +55,16 @@ type Record struct {
 	// where unknown.
 	EdgeCost, CloudCost float64
 	EdgeMS, CloudMS     float64
-	Chars               float64 // length of the prompt; NaN where unknown
-	Prompt              string
-	Split               Split
+	// CloudTTFT is the cloud's time to its first token, milliseconds; NaN where
+	// unknown.
+	CloudTTFT float64
+	Chars     float64 // length of the prompt; NaN where unknown
+	Prompt    string
+	Split     Split
 }
 
 func newRecord() Record {
-	r := Record{Votes: math.NaN(), EdgeCost: math.NaN(), CloudCost: math.NaN(), EdgeMS: math.NaN(), CloudMS: math.NaN(), Chars: math.NaN()}
+	r := Record{Votes: math.NaN(), EdgeCost: math.NaN(), CloudCost: math.NaN(), EdgeMS: math.NaN(), CloudMS: math.NaN(), CloudTTFT: math.NaN(), Chars: math.NaN()}
 	for i := range r.Signals {
 		r.Signals[i] = math.NaN()
 	}

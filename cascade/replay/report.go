@@ -56,6 +56,7 @@ type jsonMore struct {
 	WorstWindow number                 `json:"worst_window"`
 	Feasible    bool                   `json:"feasible"`
 	Reasons     map[cascade.Reason]int `json:"reasons"`
+	jsonOutcome
 }
 
 type jsonSet struct {
@@ -104,7 +105,9 @@ func (s *SetResult) json() jsonSet {
 			"dataset_oracle": number(b.DatasetOracle)}}
 	if !math.IsNaN(s.Latency.Relative) {
 		out.Latency = map[string]number{"edge": number(s.Latency.EdgeMean), "cloud": number(s.Latency.CloudMean),
-			"cascade": number(s.Latency.CascadeMean), "relative": number(s.Latency.Relative)}
+			"cascade": number(s.Latency.CascadeMean), "relative": number(s.Latency.Relative),
+			"edge_p50": number(s.Latency.Edge[0]), "edge_p95": number(s.Latency.Edge[1]),
+			"cloud_p50": number(s.Latency.Cloud[0]), "cloud_p95": number(s.Latency.Cloud[1])}
 	}
 	for name, m := range s.Policies {
 		out.Policies[name] = jsonPolicy{number(m.APGR), number(m.AUC), number(m.CPT50), number(m.CPT80), number(m.CPT95),
@@ -113,7 +116,7 @@ func (s *SetResult) json() jsonSet {
 			CQAUC: number(m.Dollars.CQAUC), CQAUCFree: number(m.FreeEdge.CQAUC), AIQ: number(m.Dollars.AIQ), AIQFree: number(m.FreeEdge.AIQ),
 			Best: number(m.BestAccuracy), BestRate: number(m.BestRate),
 			Viability: m.Grade, WorstWindow: number(m.Stream.WorstWindow), RealisedRisk: number(m.Risk),
-			Accuracy: number(m.Accuracy), Feasible: m.Stream.Feasible, Reasons: m.Stream.Reasons}
+			Accuracy: number(m.Accuracy), Feasible: m.Stream.Feasible, Reasons: m.Stream.Reasons, jsonOutcome: m.Outcome.json()}
 		if !math.IsNaN(m.DiffLow) {
 			more.DiffFirst95 = &[2]number{number(m.DiffLow), number(m.DiffHigh)}
 		}
@@ -160,6 +163,7 @@ func (s *SetResult) text(w io.Writer, o Options) {
 		fmt.Fprintf(w, "  %s\t%s\t%s..%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, show(m.APGR), show(m.Low), show(m.High),
 			show(m.CPT50), show(m.CPT80), show(m.CPT95), show(m.AUROCEdge), show(m.AUROCHelps), show(m.ECE), show(m.Rate), m.Grade, claim(m))
 	}
+	s.outcomeText(w, o)
 	fmt.Fprintf(w, "  task identity\t%s\n  oracle\t%s\n  better tier per task\taccuracy %s\n", show(b.TaskAPGR), show(b.OracleAPGR), show(b.DatasetOracle))
 	if !math.IsNaN(s.Latency.Relative) {
 		fmt.Fprintf(w, "  latency\t%.0f ms\t%.2f of the cloud's\n", s.Latency.CascadeMean, s.Latency.Relative)

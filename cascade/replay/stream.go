@@ -47,6 +47,9 @@ type Stream struct {
 	BySet map[string]*Realised
 	// Reasons counts the verdicts by reason.
 	Reasons map[cascade.Reason]int
+
+	rows      []int  // records, in order
+	escalated []bool // of them
 }
 
 // streamOptions are the targets of the controllers.
@@ -107,6 +110,7 @@ func runStream(d *Data, rows []int, priority []float64, c threshold, o streamOpt
 		r.means()
 	}
 	st.Rates, st.WorstWindow = windows(escalated, o.rate)
+	st.rows, st.escalated = rows, escalated
 	return st
 }
 
