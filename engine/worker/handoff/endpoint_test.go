@@ -63,8 +63,12 @@ func holder(t testing.TB, a *pki.Authority, role pki.Role) *pki.Static {
 	return h
 }
 
-// patience is a worker's default.
-const patience = 2 * time.Second
+// patience is for peers that answer, as slow as the machine may be, and brief for
+// those that do not.
+const (
+	patience = time.Minute
+	brief    = 3 * time.Second
+)
 
 func startEnd(t testing.TB, a *pki.Authority, info engine.Info) *end {
 	t.Helper()
@@ -263,34 +267,37 @@ func rogue(t *testing.T, a *pki.Authority, behave func(*quic.Stream)) string {
 }
 
 func TestRoguePeer(t *testing.T) {
-	a, e := ends(t, testInfo, 1)
+	a, e := ends(t, testInfo, 2)
+	patient, hasty := e[0], e[1]
+	hasty.o.Patience = brief
 	prompt := []engine.Token{1, 2}
 	good := NewItem(loop.Handoff{Tokens: prompt, Logits: make([]float32, 5), KV: [][]byte{make([]byte, 16)}}, testInfo.Fingerprint)
 	foreign := NewItem(loop.Handoff{Tokens: []engine.Token{1, 3}, Logits: make([]float32, 5), KV: [][]byte{make([]byte, 16)}}, testInfo.Fingerprint)
 	for _, tt := range []struct {
 		name, reason string
+		reader       *end
 		behave       func(*quic.Stream)
 	}{
-		{"closes", metrics.FallbackTransfer, func(s *quic.Stream) { _ = s.Close() }},
-		{"resets", metrics.FallbackTransfer, func(s *quic.Stream) { s.CancelWrite(7) }},
-		{"says nothing", metrics.FallbackTransfer, func(*quic.Stream) {}},
-		{"noise", metrics.FallbackTransfer, func(s *quic.Stream) { _, _ = s.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")) }},
-		{"promises terabytes", metrics.FallbackVerify, func(s *quic.Stream) {
+		{"closes", metrics.FallbackTransfer, patient, func(s *quic.Stream) { _ = s.Close() }},
+		{"resets", metrics.FallbackTransfer, patient, func(s *quic.Stream) { s.CancelWrite(7) }},
+		{"says nothing", metrics.FallbackTransfer, hasty, func(*quic.Stream) {}},
+		{"noise", metrics.FallbackTransfer, patient, func(s *quic.Stream) { _, _ = s.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")) }},
+		{"promises terabytes", metrics.FallbackVerify, patient, func(s *quic.Stream) {
 			h := good.Header
 			h.KVParts = []int64{1 << 40}
 			_ = writeHeader(s, h)
 		}},
-		{"stops half way", metrics.FallbackTransfer, func(s *quic.Stream) {
+		{"stops half way", metrics.FallbackTransfer, patient, func(s *quic.Stream) {
 			_ = writeHeader(s, good.Header)
 			_, _ = s.Write(make([]byte, 10))
 			_ = s.Close()
 		}},
-		{"other bytes", metrics.FallbackVerify, func(s *quic.Stream) {
+		{"other bytes", metrics.FallbackVerify, patient, func(s *quic.Stream) {
 			_ = writeHeader(s, good.Header)
 			_, _ = s.Write(make([]byte, good.size()))
 			_ = s.Close()
 		}},
-		{"another prompt", metrics.FallbackVerify, func(s *quic.Stream) {
+		{"another prompt", metrics.FallbackVerify, patient, func(s *quic.Stream) {
 			_ = errors.Join(writeHeader(s, foreign.Header), foreign.writePayload(s), s.Close())
 		}},
 	} {
@@ -300,7 +307,7 @@ func TestRoguePeer(t *testing.T) {
 				go func() { _, _ = io.Copy(io.Discard, s) }()
 				tt.behave(s)
 			}), Epoch: tt.name}
-			h, err := e[0].Pull(context.Background(), src, prompt)
+			h, err := tt.reader.Pull(context.Background(), src, prompt)
 			if h != nil || reasonOf(err) != tt.reason {
 				t.Errorf("got %v, reason %q, want %q", err, reasonOf(err), tt.reason)
 			}
@@ -335,6 +342,7 @@ func TestSilentPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	wire.cut()
+	e[0].o.Patience = brief
 	_, err = e[0].Pull(ctx, p.put(t, prompt, 16), prompt)
 	if reasonOf(err) != metrics.FallbackTransfer || !errors.Is(err, os.ErrDeadlineExceeded) { // the patience, not the connection's idle time
 		t.Errorf("warm connection: %v", err)
