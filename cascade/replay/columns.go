@@ -16,6 +16,7 @@ type Columns struct {
 	Votes                string
 	EdgeCost, CloudCost  string
 	EdgeMS, CloudMS      string
+	CloudTTFT            string
 	Task, Subject        string
 	Split, ID            string
 	Prompt, PromptLength string
@@ -76,6 +77,7 @@ func (c *Columns) named(edgeWords, cloudWords []string) []field {
 		{&c.CloudCost, "cloud-cost", "the cloud's cost, dollars", append(tiered(cloudWords, "cost", "usd"), "cost"), false},
 		{&c.EdgeMS, "edge-ms", "the edge's latency, ms", tiered(edgeWords, "ms", "latency_ms", "latency"), false},
 		{&c.CloudMS, "cloud-ms", "the cloud's latency, ms", append(tiered(cloudWords, "ms", "latency_ms", "latency"), "latency"), false},
+		{&c.CloudTTFT, "cloud-ttft-ms", "the cloud's time to its first token, ms", tiered(cloudWords, "ttft_ms", "ttft"), false},
 		{&c.Task, "task", "task; each is a set of its own, beside 'pooled'", []string{"task", "cell", "dataset", "bench", "subject"}, true},
 		{&c.Subject, "subject", "subject within a task, for the policies that read the prompt alone", []string{"subject", "category", "topic"}, true},
 		{&c.Split, "split", "train or test; without it rows are a stream", []string{"split"}, true},

@@ -135,6 +135,7 @@ func (c Columns) record(r *row, l *layout) Record {
 	if v := num(c.Votes); v >= 0 && v <= verifier.MostVotes && math.Trunc(v) == v { // other numbers are other votes
 		rec.Votes = v
 	}
+	rec.CloudTTFT = num(c.CloudTTFT)
 	rec.EdgeCost, rec.CloudCost, rec.EdgeMS, rec.CloudMS = num(c.EdgeCost), num(c.CloudCost), num(c.EdgeMS), num(c.CloudMS)
 	rec.Cell = strings.TrimSpace(r.text(c.Task))
 	rec.Set = l.set(rec.Cell)

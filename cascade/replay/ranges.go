@@ -19,6 +19,7 @@ func (d *Data) intoRange(grade float64) {
 	d.clip("cloud-cost", 0, math.MaxFloat64, func(r *Record) *float64 { return &r.CloudCost })
 	d.clip("edge-ms", 0, math.MaxFloat64, func(r *Record) *float64 { return &r.EdgeMS })
 	d.clip("cloud-ms", 0, math.MaxFloat64, func(r *Record) *float64 { return &r.CloudMS })
+	d.clip("cloud-ttft-ms", 0, math.MaxFloat64, func(r *Record) *float64 { return &r.CloudTTFT })
 	d.clip("prompt-chars", 0, math.MaxFloat64, func(r *Record) *float64 { return &r.Chars })
 	for s, name := range signalNames {
 		at := func(r *Record) *float64 { return &r.Signals[s] }
