@@ -181,6 +181,9 @@ func (c *Config) validatePools() error {
 	if err := pool.Check(c.members()); err != nil {
 		return fmt.Errorf("instances: %w", err)
 	}
+	if name := c.undecoded(); name != "" {
+		return fmt.Errorf("instances: all of model %q are prefill instances: nobody would answer; one has to decode", name)
+	}
 	for name, m := range c.Models {
 		if name == "" {
 			return errors.New("models: a name is empty")
@@ -195,6 +198,18 @@ func (c *Config) validatePools() error {
 		}
 	}
 	return nil
+}
+
+// undecoded names a pool of prefill instances that nobody else can join.
+func (c *Config) undecoded() string {
+	for _, in := range c.Instances {
+		if !slices.Contains(c.Pools, in.Model) && !slices.ContainsFunc(c.Instances, func(other Instance) bool {
+			return other.Model == in.Model && other.Role != route.Prefill
+		}) {
+			return in.Model
+		}
+	}
+	return ""
 }
 
 // pool is how the pool watches the instances and steers them.

@@ -61,6 +61,8 @@ func TestRefusedConfig(t *testing.T) {
 		"  instances: [{name: \"a\\nb\", url: 'http://h', model: big}]":                                     "can be printed",
 		"  instances: [{name: a, url: 'http://u:s3cret@h:1', model: big}]":                                  "instances[0].url",
 		"  instances: [{name: a, url: 'http://u:s3cret%zz@h:1', model: big}]":                               "instances[0].url",
+		"  instances: [{name: a, url: 'http://h:1/v1', model: big}]":                                        "instance a: url must be without /v1",
+		"  instances: [{name: p, url: 'http://h:1', model: big, role: prefill}]":                            "\"big\" are prefill instances",
 		"  otlp_endpoint: http://u:s3cret@h:1":                                                              "otlp_endpoint",
 		"  instances: [{name: a, url: 'http://h:1', model: big, role: bogus}]":                              "role \"bogus\"",
 		one + "  usage_bytes: -1":                                                                           "usage_bytes: -1",

@@ -38,6 +38,10 @@ func (b *Breaker) Open(now time.Time) bool {
 	return !b.until.IsZero() && (now.Before(b.until) || b.probing)
 }
 
+// Due is when the newest pause ends, after which one probe is allowed; zero where
+// the breaker is closed.
+func (b *Breaker) Due() time.Time { return b.until }
+
 // Result notes how a call ended. Only failures of the target count: a refusal
 // of the request by the target is a success.
 func (b *Breaker) Result(ok bool, now time.Time) {

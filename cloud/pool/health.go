@@ -128,6 +128,16 @@ func (v *vitals) breakerState(now time.Duration) string {
 	return "closed"
 }
 
+// untried is for how long requests could have tried an instance whose breaker's
+// pause is over, and none has come; 0 where that is not so.
+func (v *vitals) untried(now time.Duration) time.Duration {
+	due := v.breaker.Due()
+	if due.IsZero() || v.trial {
+		return 0
+	}
+	return max(0, clock(now).Sub(due))
+}
+
 // clock turns the pool's time into what a Breaker takes.
 func clock(now time.Duration) time.Time { return time.Unix(1, 0).Add(now) }
 

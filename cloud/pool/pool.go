@@ -198,6 +198,9 @@ func (m *Member) fill() error {
 		return fmt.Errorf("instance %s has no model", m.Name)
 	}
 	m.URL = strings.TrimRight(m.URL, "/")
+	if strings.HasSuffix(u.Path, "/v1") || strings.HasSuffix(u.Path, "/v1/") {
+		return fmt.Errorf("instance %s: url must be without /v1, which is added: %s", m.Name, strings.TrimSuffix(m.URL, "/v1"))
+	}
 	if m.Served == "" {
 		m.Served = m.Model
 	}

@@ -229,11 +229,11 @@ func TestBreakerAndSlowStart(t *testing.T) {
 		t.Fatalf("after three failures %+v", got)
 	}
 	later(p, 2*time.Second) // the pause is over
-	if got := status(p, "a"); !got.Ready || got.Breaker != "half_open" {
+	if got := status(p, "a"); !got.Ready || got.Breaker != "half_open" || got.Untried < 1000 {
 		t.Fatalf("after the pause %+v", got)
 	}
 	trial := leg()
-	if got := status(p, "a"); got.Ready || got.Breaker != "half_open" {
+	if got := status(p, "a"); got.Ready || got.Breaker != "half_open" || got.Untried != 0 {
 		t.Errorf("during the trial %+v", got)
 	}
 	trial.Release() // without a verdict
@@ -244,7 +244,7 @@ func TestBreakerAndSlowStart(t *testing.T) {
 	trial = leg()
 	trial.Good()
 	trial.Release()
-	if got := status(p, "a"); !got.Ready || got.Breaker != "closed" || got.Share > .5 {
+	if got := status(p, "a"); !got.Ready || got.Breaker != "closed" || got.Untried != 0 || got.Share > .5 {
 		t.Errorf("after a good trial %+v, want a slow start", got)
 	}
 	later(p, slowStart)
@@ -303,6 +303,7 @@ func TestNewRefuses(t *testing.T) {
 		"twice":     {ok, ok},
 		"no name":   {{URL: "http://h", Model: "m"}},
 		"url":       {{Name: "a", URL: "h:1", Model: "m"}},
+		"without":   {{Name: "a", URL: "http://h:8000/v1/", Model: "m"}},
 		"role":      {{Name: "a", URL: "http://h", Model: "m", Role: "both"}},
 		"has no mo": {{Name: "a", URL: "http://h"}},
 	}

@@ -24,6 +24,7 @@ type Status struct {
 	AgeMs    int64          `json:"age_ms" doc:"since it was last heard of; -1 is never"`
 	InFlight route.InFlight `json:"in_flight" doc:"this gateway's own"`
 	Breaker  string         `json:"breaker" enum:"closed,open,half_open"`
+	Untried  int64          `json:"untried_ms,omitempty" doc:"half_open for so long because no request has come that would try it"`
 	Failures int            `json:"failures" doc:"of requests, counted by the breaker since this gateway's start"`
 	Last     *Failure       `json:"last_failure,omitempty"`
 	Keys     int            `json:"prefix_keys" doc:"of 64 bytes of prompt each, reported or guessed"`
@@ -90,7 +91,7 @@ func (p *Pool) Status() []Status {
 // status is the instance without what depends on the others.
 func (in *instance) status(now time.Duration) Status {
 	s := Status{Name: in.Name, Opaque: in.opaque, Model: in.Model, Served: in.Served, Role: in.role, Epoch: in.epoch, Problem: in.vitals.problem,
-		Context: in.context, MaxSeqs: in.maxSeqs, AgeMs: -1, InFlight: in.ledger.total, Breaker: in.vitals.breakerState(now),
+		Context: in.context, MaxSeqs: in.maxSeqs, AgeMs: -1, InFlight: in.ledger.total, Breaker: in.vitals.breakerState(now), Untried: in.vitals.untried(now).Milliseconds(),
 		Failures: in.vitals.failures, Keys: len(in.index.keys), Report: in.known.report(now), URL: in.URL, From: FromStatic,
 		Failing: in.vitals.failing, Weights: clip(in.weights), Moves: in.moves}
 	if in.vitals.last != "" {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -18,6 +19,9 @@ import (
 func Command() cli.Command {
 	return cli.Command{Name: "fake-engine", Short: "speak vLLM's protocol without a model", Usage: "[flags]", Run: runCommand}
 }
+
+// roles are those that --role may name.
+var roles = []string{"mixed", "prefill", "decode"}
 
 func runCommand(ctx context.Context, env cli.Env, args []string) error {
 	var o Options
@@ -47,6 +51,9 @@ func runCommand(ctx context.Context, env cli.Env, args []string) error {
 	}
 	if fs.NArg() > 0 || o.MaxSeqs < 1 || o.Context < 2 || o.MaxTokens < 1 || o.TTFT < 0 || o.ITL < 0 || o.PerSequence < 0 || o.PerPromptToken < 0 {
 		return cli.Usagef("no arguments, and no flag may be negative or 0 where a size is meant: see 'weir fake-engine --help'")
+	}
+	if o.Role != "" && !slices.Contains(roles, o.Role) {
+		return cli.Usagef("--role: %q is not mixed, prefill or decode", o.Role)
 	}
 	for _, text := range *faults {
 		s, err := ParseScript(text)

@@ -33,6 +33,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"--help"}, 0, "--per-prompt-token"},
 		{[]string{"extra"}, 2, "no arguments"},
 		{[]string{"--itl", "-1s"}, 2, "negative"},
+		{[]string{"--weir", "--role", "decoder"}, 2, "decoder"},
 		{[]string{"--itl", "soon"}, 2, "itl"},
 		{[]string{"--log-level", "loud"}, 1, "loud"},
 		{[]string{"--listen", taken.Addr().String()}, 1, "address already in use"},

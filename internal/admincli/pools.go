@@ -46,6 +46,7 @@ type instance struct {
 	AgeMs                               int64  `json:"age_ms"`
 	HeartbeatMs                         *int64 `json:"heartbeat_age_ms"`
 	Failures                            int
+	UntriedMs                           int64 `json:"untried_ms"`
 	Failing, Warning                    string
 	InFlight                            struct{ Requests int } `json:"in_flight"`
 	Moves                               moves
@@ -106,7 +107,7 @@ func printPools(out io.Writer, answer []byte) error {
 			}
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t-%d+%d\n", oneLine(in.Name), oneLine(in.Model), in.Role, in.from(), in.state(),
-			in.InFlight.Requests, load, kv, hits, step, since(age), in.Breaker, in.Failures, in.Moves.left(), in.Moves.Took)
+			in.InFlight.Requests, load, kv, hits, step, since(age), in.breaker(), in.Failures, in.Moves.left(), in.Moves.Took)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -123,6 +124,14 @@ func (in *instance) from() string {
 		return in.From
 	}
 	return fmt.Sprintf("%s %s", in.From, since(*in.HeartbeatMs))
+}
+
+// breaker tells of one that is half open how long it has waited for a request.
+func (in *instance) breaker() string {
+	if in.UntriedMs == 0 {
+		return in.Breaker
+	}
+	return fmt.Sprintf("%s %s untried", in.Breaker, (time.Duration(in.UntriedMs) * time.Millisecond).Round(time.Second))
 }
 
 func (in *instance) state() string {

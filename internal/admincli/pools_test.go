@@ -19,10 +19,10 @@ func TestPoolsStatus(t *testing.T) {
 		"transfers":[{"peer":"127.0.0.1:7424","pulls":9,"failures":1,"bytes":80000000,"seconds":0.5}]}},
 		{"name":"d\u001b1","model":"hub-cloud","role":"decode","ready":false,"share":1,"age_ms":-1,"breaker":"open","failures":3,"problem":"probe: refused",
 		"last_failure":{"message":"broke off","age_ms":1500}},
-		{"name":"d2","ready":true,"suspect":true,"share":1,"warning":"several weights"},{"name":"d3","ready":true,"share":0.25,"moves":{"gave":{"drain":0,"failing":0,"balance":7},"took":0}},{"name":"d4","leaving":true,"from":"static"}]}`
+		{"name":"d2","ready":true,"suspect":true,"share":1,"warning":"several weights"},{"name":"d3","ready":true,"share":0.25,"moves":{"gave":{"drain":0,"failing":0,"balance":7},"took":0}},{"name":"d4","leaving":true,"from":"static","breaker":"half_open","untried_ms":900400}]}`
 	code, out, errs := f.weirPools(t, "status")
 	for _, want := range []string{"RUNS+WAITS", "joined 1.25s", "static", "leaving", "2+3", "25%", "50%", "7.2ms", "40ms", "out", "never", "open", "suspect", "d 1: probe: refused",
-		"d 1: last failure 1.5s ago: broke off", "p1: pulled 9 hand-offs (1 failed), 80.0 MB from 127.0.0.1:7424, 160 MB/s", "d3: gave 7 streams away: balance", "-7+0", "d2: warning: several weights"} {
+		"d 1: last failure 1.5s ago: broke off", "p1: pulled 9 hand-offs (1 failed), 80.0 MB from 127.0.0.1:7424, 160 MB/s", "d3: gave 7 streams away: balance", "-7+0", "half_open 15m0s untried", "d2: warning: several weights"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
