@@ -151,20 +151,27 @@ func (g *gated) ends(t *testing.T, stopped <-chan error) {
 	}
 }
 
-// TestDrain: a worker that stops refuses new requests and ends those that run.
-func TestDrain(t *testing.T) {
-	r := startGated(t, worker.Config{Role: "mixed", Drain: time.Minute})
-	answers := []<-chan told{r.tell(t, 1000, 1), r.tell(t, 50, 2)}
+// stops tells the worker to end and waits until it takes nothing new.
+func (g *gated) stops(t *testing.T) <-chan error {
+	t.Helper()
 	stopped := make(chan error, 1)
-	go func() { stopped <- r.stop() }()
+	go func() { stopped <- g.stop() }()
 	eventually(t, "new requests are refused", func() bool {
-		resp, err := http.Get(r.url + "/v1/models")
+		resp, err := http.Get(g.url + "/v1/models")
 		if err != nil {
 			return true
 		}
 		defer resp.Body.Close()
 		return resp.StatusCode == 503
 	})
+	return stopped
+}
+
+// TestDrain: a worker that stops refuses new requests and ends those that run.
+func TestDrain(t *testing.T) {
+	r := startGated(t, worker.Config{Role: "mixed", Drain: time.Minute})
+	answers := []<-chan told{r.tell(t, 1000, 1), r.tell(t, 50, 2)}
+	stopped := r.stops(t)
 	for _, a := range answers {
 		if got := r.goOn(t, a); !got.done {
 			t.Errorf("answer: %v", got.raw)
@@ -178,8 +185,7 @@ func TestDrainCuts(t *testing.T) {
 	const patience = 100 * time.Millisecond
 	r := startGated(t, worker.Config{Role: "mixed", Drain: patience})
 	long := r.tell(t, 100000, 1)
-	stopped := make(chan error, 1)
-	go func() { stopped <- r.stop() }()
+	stopped := r.stops(t)
 	time.Sleep(2 * patience) // it is in a step that ends only after the worker's patience has
 	if a := r.goOn(t, long); a.done || len(a.raw) == 0 || !strings.Contains(a.raw[len(a.raw)-1], "worker_draining") {
 		t.Errorf("long answer: done %v, %v", a.done, a.raw)

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/llama"
@@ -18,14 +19,17 @@ import (
 )
 
 // pools is a mixed, a prefill and a decode worker on the same model.
-type pools struct{ mixed, prefill, decode *running }
+type pools struct {
+	mixed, prefill, decode *running
+	issue                  func(c worker.Config, name string, role pki.Role) worker.Config
+}
 
 func startPools(t testing.TB, load func() (engine.Runner, error)) *pools {
 	issue := certificates(t)
 	role := func(name string) *running {
 		return start(t, issue(worker.Config{Role: name}, name, pki.RoleWorker), load)
 	}
-	return &pools{role("mixed"), role("prefill"), role("decode")}
+	return &pools{mixed: role("mixed"), prefill: role("prefill"), decode: role("decode"), issue: issue}
 }
 
 func chat(model, question string) body {
@@ -159,6 +163,7 @@ func TestFallback(t *testing.T) {
 	b := chat("toy", "what is the weather")
 	_, want := p.mixed.ask(t, "", b)
 	dead := freePort(t)
+	hasty := start(t, p.issue(worker.Config{Role: "decode", KVPatience: time.Second}, "hasty", pki.RoleWorker), toy(runnertest.Options{}))
 	for _, tt := range []struct {
 		name, reason, operation string
 		harm                    func(kv body)
@@ -174,20 +179,24 @@ func TestFallback(t *testing.T) {
 		{"other bytes promised", "verify", "op", func(kv body) { kv["weir"].(map[string]any)["sha256"] = "00" }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			before := p.decode.metric(t, "weir:pd_fallback_total", tt.reason)
-			computed := p.decode.metric(t, "weir:prompt_tokens_computed_total", "decode_leg")
+			decode := p.decode
+			if tt.reason == "dial" { // of a wait that ends with the worker's patience
+				decode = hasty
+			}
+			before := decode.metric(t, "weir:pd_fallback_total", tt.reason)
+			computed := decode.metric(t, "weir:prompt_tokens_computed_total", "decode_leg")
 			kv := p.prefillLeg(t, "op", b)
 			if tt.harm != nil {
 				tt.harm(kv)
 			}
-			status, got := p.decode.ask(t, tt.operation, with(b, "kv_transfer_params", kv))
+			status, got := decode.ask(t, tt.operation, with(b, "kv_transfer_params", kv))
 			if status != 200 || fmt.Sprint(got.choice()) != fmt.Sprint(want.choice()) {
 				t.Errorf("status %d, %v", status, got)
 			}
-			if v := p.decode.metric(t, "weir:pd_fallback_total", tt.reason); v != before+1 {
+			if v := decode.metric(t, "weir:pd_fallback_total", tt.reason); v != before+1 {
 				t.Errorf("pd_fallback_total{%s} went from %v to %v", tt.reason, before, v)
 			}
-			if v := p.decode.metric(t, "weir:prompt_tokens_computed_total", "decode_leg"); v <= computed {
+			if v := decode.metric(t, "weir:prompt_tokens_computed_total", "decode_leg"); v <= computed {
 				t.Errorf("computed %v, before %v", v, computed)
 			}
 		})

@@ -15,7 +15,7 @@ func cachingPools(t *testing.T) *pools {
 	role := func(name string) *running {
 		return start(t, issue(worker.Config{Role: name, PrefixCache: "on"}, name, pki.RoleWorker), toy(runnertest.Options{Endless: true}))
 	}
-	return &pools{role("mixed"), role("prefill"), role("decode")}
+	return &pools{mixed: role("mixed"), prefill: role("prefill"), decode: role("decode"), issue: issue}
 }
 
 // TestSplitWithCaches: the prefill worker keeps what it computed and the decode

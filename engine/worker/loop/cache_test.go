@@ -73,13 +73,20 @@ func TestPrefixCache(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, tokensOf(b))
 		}
 	}
-	m := board.NewReader().Next()
-	for limit := time.Now().Add(time.Minute); m.Running > 0 && time.Now().Before(limit); m = board.NewReader().Next() {
-		time.Sleep(time.Millisecond) // an answer ends before the step that ends it is told
-	}
+	m := quiet(board)
 	if m.CachedBlocks == 0 || m.KVBlocksUsed != m.CachedBlocks || m.PrefixHits == 0 || m.HitRate <= 0 || m.PrefixQueries <= m.PrefixHits {
 		t.Errorf("board says %+v", m.Load)
 	}
+}
+
+// quiet is what a board says once no request runs: an answer ends before the step
+// that ends it is told.
+func quiet(board *state.Board) state.Message {
+	m := board.NewReader().Next()
+	for limit := time.Now().Add(time.Minute); m.Running > 0 && time.Now().Before(limit); m = board.NewReader().Next() {
+		time.Sleep(time.Millisecond)
+	}
+	return m
 }
 
 // TestKeysOnTheBoard: the keys of what is held, and no others.
@@ -91,7 +98,7 @@ func TestKeysOnTheBoard(t *testing.T) {
 		text := fmt.Sprint(i, strings.Repeat(" different", 6))
 		r.ask(t, loop.Request{Prompt: prompt(r.runner, text), MaxTokens: 4, Keys: keysFor(text, 3)})
 	}
-	m := board.NewReader().Next()
+	m := quiet(board)
 	slices.Sort(m.KeysAdded)
 	var want []string
 	for i := 2; i < 4; i++ { // two sequences hold the last two
