@@ -283,10 +283,14 @@ func runStreams(d *Data, chosen []policy, all map[string][]float64, o Options, r
 		}
 		t := threshold{kind: p.control, calibration: calibration, priority: pick(priority, calibration), warm: split}
 		t.spread = spreadOf(priority)
-		st := runStream(d, rows, pick(priority, rows), t, streamOptions{o.Rate, o.Alpha, o.Delta, o.Faults})
+		st := runStream(d, rows, pick(priority, rows), t, streamOptions{o.Rate, o.Alpha, o.Delta, o.Faults, o.DeadlineMS})
 		res.Streams[p.name] = st
 		if !st.Feasible {
-			res.Notes = append(res.Notes, fmt.Sprintf("%s: %d rows to learn from show no threshold that keeps a risk of %v: all are escalated", p.name, len(calibration), o.Alpha))
+			n := len(calibration)
+			if !split {
+				n = len(rows)
+			}
+			res.Notes = append(res.Notes, fmt.Sprintf("%s: %d rows to learn from show no threshold that keeps a risk of %v: all are escalated", p.name, n, o.Alpha))
 		}
 		for i := range res.Sets {
 			set := &res.Sets[i]

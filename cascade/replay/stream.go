@@ -56,6 +56,7 @@ type Stream struct {
 type streamOptions struct {
 	rate, alpha, delta float64
 	faults             []Fault
+	deadlineMS         float64 // 0 is none
 }
 
 // runStream decides on the rows (indices of records, in order) by their
@@ -70,6 +71,9 @@ func runStream(d *Data, rows []int, priority []float64, c threshold, o streamOpt
 	}
 	tracker.Scale = c.spread
 	request, node := cascade.Request{}, nodeAt(nil, 0)
+	slowest := cloudP90(d, c.calibration)
+	node.CloudP90 = slowest
+	learning := riskWindow{alpha: o.alpha, delta: o.delta}
 	pol := cascade.Policy{Rule: cascade.RuleThreshold, Risk: c.kind == controlRisk}
 	escalated := make([]bool, len(rows))
 	confident, doubtful := 0, 0
@@ -77,9 +81,17 @@ func runStream(d *Data, rows []int, priority []float64, c threshold, o streamOpt
 		if c.kind == controlRate {
 			theta = tracker.Theta()
 		}
+		if c.prequential() {
+			theta, st.Feasible = learning.theta(theta, st.Feasible)
+			learning.add(control.RiskItem{Score: priority[k], Loss: math.Max(0, d.Records[i].Cloud-d.Records[i].Edge)})
+		}
 		pol.Threshold = -theta
 		if len(o.faults) > 0 {
 			node = nodeAt(o.faults, k)
+			node.CloudP90 = slowest
+		}
+		if o.deadlineMS > 0 {
+			request.Remaining = remaining(o.deadlineMS, d.Records[i].EdgeMS)
 		}
 		v := cascade.Judge(&request, -priority[k], true, false, &pol, &node)
 		if c.kind == controlRate {
@@ -145,6 +157,9 @@ type threshold struct {
 	warm        bool      // the calibration rows are not rows of the stream
 }
 
+// prequential reports whether the risk is bounded on the rows decided before.
+func (c threshold) prequential() bool { return c.kind == controlRisk && !c.warm }
+
 // start returns the first threshold on the priority.
 func (c threshold) start(d *Data, o streamOptions) (theta float64, feasible bool) {
 	switch c.kind {
@@ -153,6 +168,9 @@ func (c threshold) start(d *Data, o streamOptions) (theta float64, feasible bool
 	case controlAlways:
 		return math.Inf(-1), true
 	case controlRisk:
+		if c.prequential() {
+			return math.Inf(-1), false
+		}
 		items := make([]control.RiskItem, len(c.calibration))
 		for k, i := range c.calibration {
 			r := &d.Records[i]
