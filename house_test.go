@@ -25,6 +25,7 @@ var pure = []string{
 	"cloud/route", "cloud/roles", "engine/batch", "engine/sample", "experts/gate", "experts/plan",
 	"cascade", "cascade/control", "cascade/learn", "cascade/measure", "cascade/policy", "cascade/prerouter",
 	"cascade/stream", "cascade/tiers", "cascade/validate", "cascade/verifier", "tenants/quota", "tenants/fair", "tenants/price",
+	"internal/jsonscan",
 }
 
 // pureMayImport lists our packages whose types pure packages may use: those of

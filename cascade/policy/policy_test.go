@@ -35,6 +35,11 @@ func TestParseRefuses(t *testing.T) {
 		`{"validate":{"pattern":"("}}`:                                            "validate",
 		`{"validate":{"pattrn":"x"}}`:                                             "pattrn",
 		`{} {}`:                                                                   "after",
+		`{"name":"x","Rate":0.2}`:                                                 `"Rate"`,
+		`{"verify":{"Samples":5}}`:                                                `"verify.Samples"`,
+		`{"privacy":"local-only","mode":"cloud-only","Privacy":"any"}`:            `"Privacy"`,
+		`{"privacy":"local-only","privacy":"any"}`:                                "privacy is given more than once",
+		`{"risk":{"alpha":0.05,"alpha":0.1,"delta":0.1,"max_rate":1}}`:            "risk.alpha is given more than once",
 		`{"risk":{"alpha":0.05,"delta":0.1,"max_rat":0.5}}`:                       "max_rat",
 	} {
 		_, err := Parse([]byte(in))

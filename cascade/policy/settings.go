@@ -20,6 +20,7 @@ import (
 	"github.com/weirhq/weir/cascade/control"
 	"github.com/weirhq/weir/cascade/stream"
 	"github.com/weirhq/weir/cascade/verifier"
+	"github.com/weirhq/weir/internal/jsonscan"
 )
 
 // ErrSettings says that settings are refused; the message names the key and
@@ -125,8 +126,8 @@ type Window struct {
 // Wait is WaitMS.
 func (w *Window) Wait() time.Duration { return time.Duration(w.WaitMS) * time.Millisecond }
 
-// Parse reads settings from JSON. Unknown keys are refused, and so is what
-// Validate refuses.
+// Parse reads settings from JSON. Unknown keys are refused, known ones in other
+// capitals or given twice too, and so is what Validate refuses.
 func Parse(data []byte) (Settings, error) {
 	var s Settings
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -136,6 +137,12 @@ func Parse(data []byte) (Settings, error) {
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return Settings{}, fmt.Errorf("%w: data after the JSON object", ErrSettings)
+	}
+	if key, twice := jsonscan.Repeated(data); twice {
+		return Settings{}, fmt.Errorf("%w: %s is given more than once", ErrSettings, key)
+	}
+	if key := jsonscan.Misspelt(data, reflect.TypeFor[Settings]()); key != "" {
+		return Settings{}, fmt.Errorf("%w: unknown key %q: capitals matter", ErrSettings, key)
 	}
 	if err := s.Validate(); err != nil {
 		return Settings{}, err

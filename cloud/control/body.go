@@ -14,6 +14,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/weirhq/weir/internal/jsonscan"
 	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/tenants"
 	"github.com/weirhq/weir/tenants/ledger"
@@ -42,8 +43,9 @@ func readBody(c *gin.Context, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// decode reads one JSON object into v and refuses members that v does not
-// have, so that a misspelt one is not silently ignored.
+// decode reads one JSON object into v and refuses members that v does not have,
+// or in other capitals, and what is there twice, so that no misspelt one is
+// silently ignored and whoever reads it in the log reads the same.
 func decode(c *gin.Context, v any) error {
 	b, err := readBody(c, maxBody)
 	if err != nil {
@@ -70,36 +72,13 @@ func decodeBytes(b []byte, v any) error {
 	if err != nil {
 		return bodyError(err, b, v)
 	}
-	if name := repeated(json.NewDecoder(bytes.NewReader(b))); name != "" {
+	if name, twice := jsonscan.Repeated(b); twice {
 		return openai.BadRequest(name, openai.CodeInvalidValue, "%s: the member is given twice", name)
 	}
+	if name := jsonscan.Misspelt(b, reflect.TypeOf(v)); name != "" {
+		return openai.BadRequest(name, openai.CodeUnknownMember, "unknown member %q: capitals matter", name)
+	}
 	return nil
-}
-
-// repeated returns the first member of the next value that an object has twice,
-// "" for none. The value has been found to be valid JSON.
-func repeated(dec *json.Decoder) string {
-	start, _ := dec.Token()
-	open, nested := start.(json.Delim)
-	if !nested {
-		return ""
-	}
-	seen := map[string]bool{}
-	for dec.More() {
-		if open == '{' {
-			key, _ := dec.Token()
-			name, _ := key.(string)
-			if seen[name] {
-				return name
-			}
-			seen[name] = true
-		}
-		if name := repeated(dec); name != "" {
-			return name
-		}
-	}
-	_, _ = dec.Token() // the end
-	return ""
 }
 
 // badTime returns the member of b that should be a time and is none. The fields

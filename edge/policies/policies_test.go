@@ -146,6 +146,12 @@ func TestRefusedSettings(t *testing.T) {
 		{"privacy of no text", spec(`{"privacy":1}`), "privacy", true, ""},
 		{"unknown mode", spec(`{"mode":"local"}`), "mode", false, cascade.ModeEdgeOnly},
 		{"no object", spec(`[]`), "settings", true, ""},
+		{"no JSON", spec(`{"name":"x"`), "settings", true, ""},
+		{"privacy in other capitals", spec(`{"Privacy":"local-only"}`), "Privacy", true, ""},
+		{"privacy twice", spec(`{"privacy":"local-only","privacy":"any"}`), "privacy", true, ""},
+		{"privacy twice in other capitals", spec(`{"privacy":"local-only","Privacy":"any"}`), "Privacy", true, ""},
+		{"rate in other capitals", spec(`{"Rate":0.2}`), "Rate", false, ""},
+		{"mode twice", spec(`{"mode":"edge-only","mode":"cloud-only"}`), "mode", false, cascade.ModeEdgeOnly},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, before := range []bool{true, false} {

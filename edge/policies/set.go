@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/cascade/policy"
+	"github.com/weirhq/weir/internal/jsonscan"
 	"github.com/weirhq/weir/tenants"
 )
 
@@ -113,18 +115,25 @@ func (s *Set) carry(at row, old *state, next *Class) {
 // strictly reads, of a refused policy, what may bind a request to this node.
 // What cannot be read binds it.
 func strictly(p *tenants.Policy) policy.Settings {
-	var said struct {
-		Mode    any
-		Privacy any
-	}
 	set := policy.Settings{}
-	if len(p.Spec) > 0 && json.Unmarshal(p.Spec, &said) != nil {
+	said := jsonscan.Members(p.Spec)
+	modes := []any{p.Mode}
+	for said.Next() { // a key may be there twice, or in other capitals: each binds
+		var v any
+		if json.Unmarshal(said.Val, &v) != nil {
+			set.Privacy = cascade.PrivacyLocalOnly
+		}
+		switch key := said.Name(); {
+		case strings.EqualFold(key, "mode"):
+			modes = append(modes, v)
+		case strings.EqualFold(key, "privacy") && v != nil && v != "" && v != string(cascade.PrivacyAny):
+			set.Privacy = cascade.PrivacyLocalOnly
+		}
+	}
+	if len(p.Spec) > 0 && !said.OK() && !jsonscan.IsNull(p.Spec) {
 		set.Privacy = cascade.PrivacyLocalOnly
 	}
-	if said.Privacy != nil && said.Privacy != "" && said.Privacy != string(cascade.PrivacyAny) {
-		set.Privacy = cascade.PrivacyLocalOnly
-	}
-	for _, mode := range []any{p.Mode, said.Mode} {
+	for _, mode := range modes {
 		if mode == nil || mode == "" {
 			continue
 		}
