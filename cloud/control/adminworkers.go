@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/weirhq/weir/tenants/store"
@@ -42,6 +43,9 @@ func (c *Control) memberRoutes() []adminRoute {
 		change(http.MethodDelete, "/instances/:id", platform, "forgetInstance", "Take a worker out of the pools for good. Its certificate opens nothing here any more.",
 			func(a *adminCall, _ none) (deleted, *store.Change, error) {
 				before, err := a.tx.InstanceByName(a.ctx, a.Param("id"))
+				if errors.Is(err, store.ErrNotFound) && c.listed(a.Param("id")) {
+					return deleted{}, nil, conflict("instance_configured", "cloud.instances lists the instance: take it out of the configuration and start the gateway anew")
+				}
 				if err != nil {
 					return deleted{}, nil, err
 				}

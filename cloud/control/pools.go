@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/weirhq/weir/cloud/pool"
+	"github.com/weirhq/weir/cloud/route"
 	"github.com/weirhq/weir/internal/openai"
 	"github.com/weirhq/weir/tenants/store"
 )
@@ -41,6 +43,11 @@ func (c *Control) poolRoutes() []adminRoute {
 				default:
 					return out, nil, openai.BadRequest("role", openai.CodeInvalidValue, "role: want mixed, prefill or decode")
 				}
+				if n.Role == string(route.Prefill) {
+					if err := c.leavesDecoders(a.Param("id")); err != nil {
+						return out, nil, err
+					}
+				}
 				ch, err = c.orderInstance(a, "role", n, &out)
 				out.Instance = a.Param("id")
 				return out, ch, err
@@ -60,6 +67,26 @@ func (c *Control) listPools() list[pool.Status] {
 		l.Data = c.instances.Status()
 	}
 	return l
+}
+
+// leavesDecoders refuses to make the last instance of a pool that decodes and is
+// ready a prefill instance: the pool would answer nobody. cloud/roles keeps to the
+// same.
+func (c *Control) leavesDecoders(name string) error {
+	if c.instances == nil {
+		return nil
+	}
+	all := c.instances.Status()
+	i := slices.IndexFunc(all, func(s pool.Status) bool { return s.Name == name })
+	if i < 0 || all[i].Role == route.Prefill {
+		return nil
+	}
+	if slices.ContainsFunc(all, func(s pool.Status) bool {
+		return s.Name != name && s.Model == all[i].Model && s.Role != route.Prefill && s.Ready && !s.Leaving
+	}) {
+		return nil
+	}
+	return conflict("last_decoder", fmt.Sprintf("no other instance of model %s decodes and is ready: the pool would answer nobody; let another one decode first", all[i].Model))
 }
 
 // orderInstance passes an order on to the instance that the path names.

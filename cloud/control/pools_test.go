@@ -16,12 +16,13 @@ import (
 // onePool is an instance that does as it is told.
 type onePool struct {
 	orders []string
+	more   []pool.Status
 	mu     sync.Mutex
 	joined []pool.Joined
 }
 
-func (*onePool) Status() []pool.Status {
-	return []pool.Status{{Name: "d1", From: pool.FromStatic, Model: "big", Role: "decode", Ready: true, Breaker: "closed", Report: &pool.Report{Running: 3}}}
+func (o *onePool) Status() []pool.Status {
+	return append([]pool.Status{{Name: "d1", From: pool.FromStatic, Model: "big", Role: "decode", Ready: true, Breaker: "closed", Report: &pool.Report{Running: 3}}}, o.more...)
 }
 
 func (o *onePool) SetJoined(list []pool.Joined) {
@@ -68,11 +69,28 @@ func TestPools(t *testing.T) {
 	if a := p.admin(t, http.MethodPost, "pools/d1/role", map[string]any{"role": "king"}); a.status != http.StatusBadRequest {
 		t.Errorf("role king: %s", a)
 	}
+	if a := p.admin(t, http.MethodPost, "pools/d1/role", map[string]any{"role": "prefill"}); a.status != http.StatusConflict || !strings.Contains(fmt.Sprint(a), "last_decoder") || len(fleet.orders) != 2 {
+		t.Errorf("the last that decodes becomes a prefill instance: %s, orders %v", a, fleet.orders)
+	}
+	fleet.more = []pool.Status{{Name: "p1", Model: "big", Role: "prefill", Ready: true}, {Name: "d2", Model: "big", Role: "decode"}, {Name: "d3", Model: "small", Role: "decode", Ready: true}}
+	if a := p.admin(t, http.MethodPost, "pools/d1/role", map[string]any{"role": "prefill"}); a.status != http.StatusConflict {
+		t.Errorf("none of the others decodes for it: %s", a)
+	}
+	fleet.more[1].Ready = true
+	if a := p.admin(t, http.MethodPost, "pools/d1/role", map[string]any{"role": "prefill"}); a.status != http.StatusOK || len(fleet.orders) != 3 {
+		t.Errorf("beside another that decodes: %s", a)
+	}
 	if a := p.admin(t, http.MethodPost, "pools/nobody/drain", map[string]any{"draining": true}); a.status != http.StatusNotFound || !strings.Contains(fmt.Sprint(a), "nobody") {
 		t.Errorf("unknown instance: %s", a)
 	}
+	if a := p.admin(t, http.MethodDelete, "instances/d1", nil); a.status != http.StatusConflict || !strings.Contains(fmt.Sprint(a), "instance_configured") {
+		t.Errorf("forgetting one of the configuration: %s", a)
+	}
+	if a := p.admin(t, http.MethodDelete, "instances/nobody", nil); a.status != http.StatusNotFound {
+		t.Errorf("forgetting nobody: %s", a)
+	}
 	var audit list[struct{ Action, ObjectID string }]
-	if p.admin(t, http.MethodGet, "audit?object_kind=instance", nil).into(t, &audit); len(audit.Data) != 2 {
+	if p.admin(t, http.MethodGet, "audit?object_kind=instance", nil).into(t, &audit); len(audit.Data) != 3 {
 		t.Errorf("audit %+v", audit.Data)
 	}
 }

@@ -20,15 +20,21 @@ const maxAnswer = 16 << 20
 
 // Call asks an instance's own REST (/instance/v1), for operators. In is sent as
 // JSON unless it is nil; the answer is decoded into out. The error is
-// ErrUnknown, or an *openai.Error: the instance's own 404 or 409, else a 502.
+// ErrUnknown, or an *openai.Error: the instance's own 404 or 409, the former in
+// other words for an engine that is no Weir worker, else a 502.
 func (p *Pool) Call(ctx context.Context, name, method, path string, in, out any) error {
 	p.mu.Lock()
 	inst := p.find(name)
+	worker := inst != nil && inst.epoch != "" // other engines have none
 	p.mu.Unlock()
 	if inst == nil {
 		return fmt.Errorf("%w: %.80q", ErrUnknown, name)
 	}
-	return p.call(ctx, inst, method, path, in, out)
+	err := p.call(ctx, inst, method, path, in, out)
+	if e := (*openai.Error)(nil); !worker && errors.As(err, &e) && e.Status == http.StatusNotFound {
+		e.Message = fmt.Sprintf("instance %s is no Weir worker: it takes no orders", inst.Name)
+	}
+	return err
 }
 
 func (p *Pool) call(ctx context.Context, inst *instance, method, path string, in, out any) error {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/weirhq/weir/internal/openai"
@@ -50,6 +51,13 @@ func TestCall(t *testing.T) {
 		answer, status = tt.answer, tt.status
 		if _, code := call(tt.name); code != tt.want {
 			t.Errorf("%+v: %d", tt, code)
+		}
+	}
+	answer, status = `{"error":{"message":"not here"}}`, 404
+	for epoch, want := range map[string]string{"": "instance a is no Weir worker", "e": "not here"} {
+		p.find("a").epoch = epoch
+		if err := p.Call(t.Context(), "a", http.MethodPost, "/x", nil, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("epoch %q: %v, want %q", epoch, err, want)
 		}
 	}
 }

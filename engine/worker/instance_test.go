@@ -137,7 +137,7 @@ func TestState(t *testing.T) {
 func TestRoleAndDrain(t *testing.T) {
 	r := start(t, worker.Config{Role: "mixed"}, toy(runnertest.Options{}))
 	in := r.follow(t)
-	for _, bad := range []body{{}, {"role": "king"}, {"role": 5}} {
+	for _, bad := range []body{{}, {"role": "king"}, {"role": 5}, {"role": "decode", "rolle": "prefill"}} {
 		if status, _ := r.post(t, "/instance/v1/role", bad); status != 400 {
 			t.Errorf("%v: status %d", bad, status)
 		}
@@ -158,6 +158,9 @@ func TestRoleAndDrain(t *testing.T) {
 	}
 	if status, _ := r.ask(t, "", chat("toy", "hi")); status != 200 {
 		t.Errorf("after the drain: status %d", status)
+	}
+	if status, _ := r.post(t, "/instance/v1/drain", body{"drainig": false}); status != 400 {
+		t.Errorf("a slip: status %d", status)
 	}
 	if status, _ := r.post(t, "/instance/v1/drain", body{"draining": strings.Repeat("x", 5000)}); status != 400 {
 		t.Errorf("a long body: status %d", status)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -25,27 +26,52 @@ const (
 // maxOrder is the longest body of a call under /instance/v1, in bytes.
 const maxOrder = 4096
 
-// readOrder reads the small JSON object of a call. An empty body leaves v as it
-// is.
+// readOrder reads the small JSON object of a gateway's call, which may be a newer
+// one's: members that it does not know are passed over. An empty body leaves v as
+// it is.
 func readOrder(r *http.Request, v any) error {
-	data, err := io.ReadAll(io.LimitReader(r.Body, maxOrder+1))
-	if err != nil || len(data) > maxOrder {
-		return openai.BadRequest("", openai.CodeInvalidJSON, "the body must have at most %d bytes", maxOrder)
+	data, err := orderBody(r)
+	if err == nil && len(data) > 0 && json.Unmarshal(data, v) != nil {
+		return notTheObject()
 	}
-	if len(data) == 0 {
-		return nil
+	return err
+}
+
+// readExact is readOrder of a call that people make too: a member that it does not
+// know is a slip.
+func readExact(r *http.Request, v any) error {
+	data, err := orderBody(r)
+	if err != nil || len(data) == 0 {
+		return err
 	}
-	if err := json.Unmarshal(data, v); err != nil {
-		return openai.BadRequest("", openai.CodeInvalidJSON, "the body is not the JSON object that this call takes")
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if d.Decode(v) != nil {
+		return notTheObject()
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return notTheObject()
 	}
 	return nil
+}
+
+func orderBody(r *http.Request) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r.Body, maxOrder+1))
+	if err != nil || len(data) > maxOrder {
+		return nil, openai.BadRequest("", openai.CodeInvalidJSON, "the body must have at most %d bytes", maxOrder)
+	}
+	return data, nil
+}
+
+func notTheObject() error {
+	return openai.BadRequest("", openai.CodeInvalidJSON, "the body is not the JSON object that this call takes")
 }
 
 func (s *Server) setRole(w http.ResponseWriter, r *http.Request) {
 	var o struct {
 		Role string `json:"role"`
 	}
-	if err := readOrder(r, &o); err != nil {
+	if err := readExact(r, &o); err != nil {
 		openai.AsError(err).Write(w, nil)
 		return
 	}
@@ -65,7 +91,7 @@ func (s *Server) setDraining(w http.ResponseWriter, r *http.Request) {
 		Draining bool `json:"draining"`
 		Requests int  `json:"requests"` // in flight
 	}{Draining: true}
-	if err := readOrder(r, &o); err != nil {
+	if err := readExact(r, &o); err != nil {
 		openai.AsError(err).Write(w, nil)
 		return
 	}
