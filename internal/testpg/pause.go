@@ -2,6 +2,7 @@ package testpg
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -20,7 +21,7 @@ func (s *Server) Pause(t testing.TB) {
 	}
 	t.Cleanup(s.Resume)
 	for _, pid := range pids { // the postmaster first, so that it starts no more
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil && !errors.Is(err, syscall.ESRCH) { // one may just have ended
 			t.Fatalf("testpg: pause process %d: %v", pid, err)
 		}
 	}
