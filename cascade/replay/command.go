@@ -27,10 +27,10 @@ func runEval(_ context.Context, env cli.Env, args []string) error {
 	var asJSON bool
 	var cols Columns
 	fs := pflag.NewFlagSet("cascade eval", pflag.ContinueOnError)
-	fs.StringVar(&data, "data", "", "file of outcomes: CSV or JSON lines, gzipped or not")
+	fs.StringVar(&data, "data", "", "file of outcomes: CSV or JSON, packed by gzip or zip or not")
 	fs.StringVar(&log, "log", "", "instead of --data: folder with a node's decision log; estimates from logged propensities")
 	fs.StringVar(&answers, "answers", "", "instead of --data: scored answers of equal pools, as 'weir pools answers' writes them; estimates of always each pool")
-	fs.StringSliceVar(&faults, "fault", nil, "what goes wrong in the stream: cloud-down=FROM:COUNT, budget=FROM:COUNT (rows)")
+	fs.StringSliceVar(&faults, "fault", nil, "what goes wrong in the stream (rows): "+faultUsage)
 	fs.StringSliceVar(&o.Policies, "policy", o.Policies, "policies: "+strings.Join(PolicyNames(), ", "))
 	fs.BoolVar(&asJSON, "json", false, "write JSON")
 	fs.StringVar(&html, "html", "", "also write a page with plots to this file")
@@ -140,7 +140,9 @@ func checkOptions(data string, rest []string, o Options) error {
 	case o.Bootstrap < 0 || o.Bootstrap > 100_000:
 		return cli.Usagef("--bootstrap is %d, want 0 to 100000", o.Bootstrap)
 	}
-	for _, name := range o.Policies {
+	for i, name := range o.Policies {
+		name = strings.TrimSpace(name)
+		o.Policies[i] = name
 		if _, err := policyByName(name); err != nil {
 			return cli.Usagef("--policy: %v", err)
 		}
