@@ -108,7 +108,7 @@ func FitPlatt(samples []Sample, features ...Feature) (Calibration, error) {
 		total += weight
 	}
 	if len(y) < 10 || right == 0 || right == total {
-		return Calibration{}, fmt.Errorf("%w: %d usable samples, %.1f %% right", ErrFit, len(y), 100*right/math.Max(total, 1))
+		return Calibration{}, fmt.Errorf("%w: %s", ErrFit, tooFew(samples, features, len(y), right/math.Max(total, 1)))
 	}
 	fit := FitLogistic(x, len(features), y, w, nil, 1e-3)
 	fit.FloorSlope(slopeFloor, x, len(features), y, w)
@@ -121,6 +121,36 @@ func FitPlatt(samples []Sample, features ...Feature) (Calibration, error) {
 	}
 	c.Quantiles = c.quantiles(samples)
 	return c, nil
+}
+
+// tooFew says why samples are not enough to fit from.
+func tooFew(samples []Sample, features []Feature, usable int, right float64) string {
+	if usable >= 10 {
+		return fmt.Sprintf("%.0f %% of %d are right, and both right and wrong ones are needed", 100*right, usable)
+	}
+	unusable, lacks := 0, make([]int, len(features))
+	for i := range samples {
+		s := &samples[i].Signals
+		if !s.Usable {
+			unusable++
+			continue
+		}
+		for k, f := range features {
+			if v, ok := f.Value(s); !ok || math.IsNaN(v) {
+				lacks[k]++
+			}
+		}
+	}
+	why := fmt.Sprintf("%d of %d can be used and 10 are needed", usable, len(samples))
+	if unusable > 0 {
+		why += fmt.Sprintf("; %d have no log-probabilities, or some that are missing or above 0", unusable)
+	}
+	for k, f := range features {
+		if lacks[k] > 0 {
+			why += fmt.Sprintf("; %d lack the signal %s", lacks[k], f)
+		}
+	}
+	return why
 }
 
 // quantileSteps is the number of intervals between quantiles.

@@ -326,6 +326,8 @@ func calibrateOptions(fs *pflag.FlagSet, data, model, fingerprint, kind string, 
 		return nil, cli.Usagef("--verify-samples is %d, want 1 to %d, or 0 for no verifier", samples, verifier.MostVotes)
 	case !(rate > 0 && rate < 1):
 		return nil, cli.Usagef("--rate is %v, want between 0 and 1", rate)
+	case fs.Changed("threshold") && fs.Changed("rate"):
+		return nil, cli.Usagef("--rate and --threshold both set the threshold: give one")
 	case fs.Changed("threshold") && !(threshold >= 0 && threshold <= 1):
 		return nil, cli.Usagef("--threshold is %v, want 0 to 1", threshold)
 	case !slices.Contains([]string{"truth", "feedback", "validator", "judge", "agreement"}, kind):

@@ -72,6 +72,7 @@ func TestCalibrateCommand(t *testing.T) {
 	for _, bad := range [][]string{
 		{"calibrate"}, {"calibrate", "--data", data, "--model", "m", "--fingerprint", "zz"},
 		{"calibrate", "--data", data, "--model", "m", "--fingerprint", someModel, "--rate", "1"},
+		{"calibrate", "--data", data, "--model", "m", "--fingerprint", someModel, "--rate", "0.3", "--threshold", "0.5"},
 		{"calibrate", "--data", data, "--model", "m", "--fingerprint", someModel, "--feature", "x"},
 		{"calibrate", "--data", data, "--model", "m", "--fingerprint", someModel, "--label-kind", "x"},
 		{"calibrate", "--data", data, "--model", "m", "--fingerprint", someModel, "--window", "0"},
@@ -176,6 +177,25 @@ func TestMissingLogProbs(t *testing.T) {
 	for _, bad := range []string{`["x"]`, `[true]`, `[[1]]`, `[{}]`} {
 		if _, err := ReadAnswers(strings.NewReader(`{"logprobs":` + bad + `,"edge_ok":1}`)); err == nil {
 			t.Errorf("%s is read", bad)
+		}
+	}
+}
+
+// What cannot be fitted is told with its cause.
+func TestCalibrateTellsWhyNot(t *testing.T) {
+	lines := func(line string) string { return strings.Repeat(line+"\n", 12) }
+	for _, tt := range []struct{ data, feature, want string }{
+		{lines(`{"logprobs":[-0.2,-0.1],"edge_ok":1}`) + lines(`{"logprobs":[-0.2,-0.1],"edge_ok":0}`), "margin", "24 lack the signal margin"},
+		{lines(`{"logprobs":[0.5],"edge_ok":1}`), "product", "12 have no log-probabilities, or some that are missing or above 0"},
+		{lines(`{"logprobs":[-0.5],"edge_ok":1}`), "product", "100 % of 12 are right"},
+	} {
+		file := filepath.Join(t.TempDir(), "answers.jsonl")
+		if err := os.WriteFile(file, []byte(tt.data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, _, errs := runCommand(t, "calibrate", "--data", file, "--model", "m", "--fingerprint", someModel, "--feature", tt.feature)
+		if code != 1 || !strings.Contains(errs, tt.want) {
+			t.Errorf("exit %d: %s, want %q", code, errs, tt.want)
 		}
 	}
 }
