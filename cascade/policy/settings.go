@@ -261,6 +261,12 @@ func (s *Settings) leaks() string {
 		return "shadow above 0 would send local-only requests to the cloud: set it to 0"
 	case s.Hedge:
 		return "hedge would send local-only requests to the cloud"
+	case s.SkipEdge:
+		return "skip_edge has no effect on local-only requests: leave it out"
+	case s.Sticky:
+		return "sticky has no effect on local-only requests: leave it out"
+	case s.Handoff == stream.HandoffContinue || s.Handoff == stream.HandoffAppend:
+		return fmt.Sprintf("handoff %s has no effect on local-only requests: leave it out", s.Handoff)
 	}
 	return ""
 }
