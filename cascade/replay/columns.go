@@ -9,17 +9,19 @@ import (
 // Columns names the columns of a file in the documented format. An empty name
 // takes the first of the usual names that the file has; see columnNames.
 type Columns struct {
-	Edge, Cloud          string
-	Confidence           string
-	P1, Margin, NegEnt   string
-	Entropy, Agree       string
-	Votes                string
-	EdgeCost, CloudCost  string
-	EdgeMS, CloudMS      string
-	CloudTTFT            string
-	Task, Subject        string
-	Split, ID            string
-	Prompt, PromptLength string
+	Edge, Cloud         string
+	Confidence          string
+	P1, Margin, NegEnt  string
+	Entropy, Agree      string
+	Votes               string
+	EdgeCost, CloudCost string
+	EdgeMS, CloudMS     string
+	CloudTTFT           string
+	// Another edge model, for the fault edge-swap.
+	SwapEdge, SwapConfidence string
+	Task, Subject            string
+	Split, ID                string
+	Prompt, PromptLength     string
 	// Set replaces the name of a file without tasks.
 	Set string
 }
@@ -78,6 +80,8 @@ func (c *Columns) named(edgeWords, cloudWords []string) []field {
 		{&c.EdgeMS, "edge-ms", "the edge's latency, ms", tiered(edgeWords, "ms", "latency_ms", "latency"), false},
 		{&c.CloudMS, "cloud-ms", "the cloud's latency, ms", append(tiered(cloudWords, "ms", "latency_ms", "latency"), "latency"), false},
 		{&c.CloudTTFT, "cloud-ttft-ms", "the cloud's time to its first token, ms", tiered(cloudWords, "ttft_ms", "ttft"), false},
+		{&c.SwapEdge, "swap-edge", "another edge model's score, for the fault edge-swap", tiered([]string{"swap"}, scoreNouns[:5]...), false},
+		{&c.SwapConfidence, "swap-confidence", "its confidence", tiered([]string{"swap"}, confidence...), false},
 		{&c.Task, "task", "task; each is a set of its own, beside 'pooled'", []string{"task", "cell", "dataset", "bench", "subject"}, true},
 		{&c.Subject, "subject", "subject within a task, for the policies that read the prompt alone", []string{"subject", "category", "topic"}, true},
 		{&c.Split, "split", "train or test; without it rows are a stream", []string{"split"}, true},

@@ -30,7 +30,7 @@ func runEval(_ context.Context, env cli.Env, args []string) error {
 	fs.StringVar(&data, "data", "", "file of outcomes: CSV or JSON, packed by gzip or zip or not")
 	fs.StringVar(&log, "log", "", "instead of --data: folder with a node's decision log; estimates from logged propensities")
 	fs.StringVar(&answers, "answers", "", "instead of --data: scored answers of equal pools, as 'weir pools answers' writes them; estimates of always each pool")
-	fs.StringSliceVar(&faults, "fault", nil, "what goes wrong in the stream: cloud-down=FROM:COUNT, budget=FROM:COUNT (rows)")
+	fs.StringSliceVar(&faults, "fault", nil, "what goes wrong in the stream (rows): "+faultUsage)
 	fs.StringSliceVar(&o.Policies, "policy", o.Policies, "policies: "+strings.Join(PolicyNames(), ", "))
 	fs.BoolVar(&asJSON, "json", false, "write JSON")
 	fs.StringVar(&html, "html", "", "also write a page with plots to this file")

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/weirhq/weir/cascade/control"
+	"github.com/weirhq/weir/cascade/measure"
 )
 
 // Drift on real tasks: a shift of .3 sd or more is found within 160 requests in
@@ -52,13 +52,13 @@ type driftCase struct {
 
 func driftCases(before []float64, tasks map[string][]float64) []driftCase {
 	const least = .3
-	m, sd := meanSD(before)
+	m, sd := measure.MeanSD(before)
 	var out []driftCase
 	for _, by := range []float64{least, -least} {
 		out = append(out, driftCase{name: fmt.Sprintf("itself %+.1f sd", by), after: func(r *rand.Rand) float64 { return oneOf(r, before) + by*sd }})
 	}
 	for name, after := range tasks {
-		other, _ := meanSD(after)
+		other, _ := measure.MeanSD(after)
 		shift := math.Abs(other-m) / sd
 		if shift < least {
 			continue
@@ -74,48 +74,31 @@ func driftCases(before []float64, tasks map[string][]float64) []driftCase {
 	return out
 }
 
-const driftRuns = 40
-
-// referred returns a detector with its reference and the stream's generator.
-func referred(before []float64, seed uint64) (*control.PageHinkley, *rand.Rand) {
-	rng, d := rand.New(rand.NewPCG(seed, 3)), control.NewPageHinkley()
-	for range d.Warmup {
-		d.Observe(oneOf(rng, before))
-	}
-	return d, rng
-}
+const barRuns = 40
 
 // falseAlarms is the mean number of alarms in 2,000 requests without a change.
 func falseAlarms(before []float64) float64 {
 	n := 0.0
-	for seed := range uint64(driftRuns) {
-		d, rng := referred(before, seed)
+	for seed := range uint64(barRuns) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		d := referred(rng, before)
 		for range 2000 {
 			if d.Observe(oneOf(rng, before)) {
 				n++
 			}
 		}
 	}
-	return n / driftRuns
+	return n / barRuns
 }
 
 // driftDelay is the mean number of requests until the change is noticed.
 func driftDelay(before []float64, after func(*rand.Rand) float64) float64 {
 	n := 0.0
-	for seed := range uint64(driftRuns) {
-		d, rng := referred(before, seed)
+	for seed := range uint64(barRuns) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		d := referred(rng, before)
 		for n++; !d.Observe(after(rng)); n++ {
 		}
 	}
-	return n / driftRuns
-}
-
-func oneOf(r *rand.Rand, v []float64) float64 { return v[r.IntN(len(v))] }
-
-func meanSD(v []float64) (m, sd float64) {
-	m = mean(v)
-	for _, x := range v {
-		sd += (x - m) * (x - m)
-	}
-	return m, math.Sqrt(sd / float64(len(v)))
+	return n / barRuns
 }

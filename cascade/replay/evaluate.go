@@ -60,6 +60,7 @@ type SetResult struct {
 	Curves      map[string]measure.Curve
 	Reliability map[string][]measure.Bin
 	Latency     Latency
+	Drift       Drift
 	// Unpriced counts the test rows that lack a cost, which the figures in dollars
 	// and those with a free edge leave out; 0 where all do.
 	Unpriced [2]int
@@ -73,6 +74,8 @@ type Result struct {
 	Summary []SummaryVerdict
 	// Skipped says why a policy is missing in a set, or a row everywhere.
 	Skipped []string
+	// Lacking says which figures the data has no columns for.
+	Lacking []string
 	// Columns and Notes are the data's, and what was noticed since.
 	Columns, Notes []string
 }
@@ -92,6 +95,11 @@ func Evaluate(d *Data, o Options) (*Result, error) {
 		res.Summary = GradeSummary(d.Summary)
 		return res, nil
 	}
+	d, err := d.played(o.Faults)
+	if err != nil {
+		return nil, err
+	}
+	res.Notes = slices.Clone(d.Notes)
 	var chosen []policy
 	for _, name := range o.Policies {
 		p, err := policyByName(name)
@@ -121,7 +129,7 @@ func Evaluate(d *Data, o Options) (*Result, error) {
 	for i := range res.Sets {
 		res.Sets[i].addOutcomes(d, res.Streams, o)
 	}
-	res.Skipped = append(res.Skipped, d.lacking(o)...)
+	res.Lacking = d.lacking(o)
 	return res, nil
 }
 
@@ -197,7 +205,7 @@ func evaluateSet(s *setData, name string, work []ranked, o Options) SetResult {
 	}
 	addIntervals(r.Policies, work, orders, edge, cloud, o)
 	r.Baselines = baselines(s, edge, cloud, o)
-	r.Latency = latency(s, o.Rate)
+	r.Latency, r.Drift = latency(s, o.Rate), drift(s, o.Faults)
 	return r
 }
 

@@ -75,7 +75,7 @@ func TestFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := DefaultOptions()
-	o.Policies, o.Bootstrap, o.Faults = []string{"gain"}, 0, []Fault{{"cloud-down", 2000, 1000}, {"budget", 4000, 500}}
+	o.Policies, o.Bootstrap, o.Faults = []string{"gain"}, 0, []Fault{{Kind: "cloud-down", From: 2000, Count: 1000}, {Kind: "budget", From: 4000, Count: 500}}
 	res, err := Evaluate(d, o)
 	if err != nil {
 		t.Fatal(err)

@@ -136,6 +136,7 @@ func (c Columns) record(r *row, l *layout) Record {
 		rec.Votes = v
 	}
 	rec.CloudTTFT = num(c.CloudTTFT)
+	rec.SwapEdge, rec.SwapConfidence = num(c.SwapEdge), num(c.SwapConfidence)
 	rec.EdgeCost, rec.CloudCost, rec.EdgeMS, rec.CloudMS = num(c.EdgeCost), num(c.CloudCost), num(c.EdgeMS), num(c.CloudMS)
 	rec.Cell = strings.TrimSpace(r.text(c.Task))
 	rec.Set = l.set(rec.Cell)

@@ -79,6 +79,7 @@ func (d *Data) scaleScores(grade float64) {
 	best = max(best, grade)
 	d.clip("edge", -1, best, edge)
 	d.clip("cloud", -1, best, cloud)
+	d.clip("swap-edge", -1, best, func(r *Record) *float64 { return &r.SwapEdge })
 	if best == 1 {
 		return
 	}
@@ -86,6 +87,7 @@ func (d *Data) scaleScores(grade float64) {
 	for i := range d.Records {
 		d.Records[i].Edge /= best
 		d.Records[i].Cloud /= best
+		d.Records[i].SwapEdge /= best
 	}
 }
 

@@ -58,13 +58,17 @@ type Record struct {
 	// CloudTTFT is the cloud's time to its first token, milliseconds; NaN where
 	// unknown.
 	CloudTTFT float64
-	Chars     float64 // length of the prompt; NaN where unknown
-	Prompt    string
-	Split     Split
+	// SwapEdge and SwapConfidence are another edge model's, for the fault
+	// edge-swap; NaN where there is none.
+	SwapEdge, SwapConfidence float64
+	Chars                    float64 // length of the prompt; NaN where unknown
+	Prompt                   string
+	Split                    Split
 }
 
 func newRecord() Record {
-	r := Record{Votes: math.NaN(), EdgeCost: math.NaN(), CloudCost: math.NaN(), EdgeMS: math.NaN(), CloudMS: math.NaN(), CloudTTFT: math.NaN(), Chars: math.NaN()}
+	r := Record{Votes: math.NaN(), EdgeCost: math.NaN(), CloudCost: math.NaN(), EdgeMS: math.NaN(), CloudMS: math.NaN(), CloudTTFT: math.NaN(),
+		SwapEdge: math.NaN(), SwapConfidence: math.NaN(), Chars: math.NaN()}
 	for i := range r.Signals {
 		r.Signals[i] = math.NaN()
 	}

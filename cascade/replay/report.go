@@ -68,6 +68,7 @@ type jsonSet struct {
 	Baselines map[string]number     `json:"baselines,omitempty"`
 	More      map[string]jsonMore   `json:"more,omitempty"`
 	Latency   map[string]number     `json:"latency_ms,omitempty"`
+	Drift     map[string]number     `json:"drift,omitempty"`
 }
 
 // WriteJSON writes {"sets":{SET:{"policies":{NAME:{...}}}}}; undefined numbers
@@ -78,7 +79,8 @@ func (r *Result) WriteJSON(w io.Writer) error {
 		Columns []string           `json:"columns,omitempty"`
 		Notes   []string           `json:"notes,omitempty"`
 		Skipped []string           `json:"skipped,omitempty"`
-	}{map[string]jsonSet{}, r.Columns, r.Notes, r.Skipped}
+		Lacking []string           `json:"lacking,omitempty"`
+	}{map[string]jsonSet{}, r.Columns, r.Notes, r.Skipped, r.Lacking}
 	for i := range r.Sets {
 		out.Sets[r.Sets[i].Name] = r.Sets[i].json()
 	}
@@ -95,7 +97,7 @@ func (r *Result) WriteJSON(w io.Writer) error {
 
 func (s *SetResult) json() jsonSet {
 	b := s.Baselines
-	out := jsonSet{N: s.N, Edge: number(s.Edge), Cloud: number(s.Cloud),
+	out := jsonSet{N: s.N, Drift: s.Drift.json(), Edge: number(s.Edge), Cloud: number(s.Cloud),
 		Policies: map[string]jsonPolicy{}, More: map[string]jsonMore{},
 		Baselines: map[string]number{
 			"always_edge": number(b.AlwaysEdge), "always_cloud": number(b.AlwaysCloud),
@@ -141,6 +143,9 @@ func (r *Result) WriteText(w io.Writer) error {
 	for _, s := range r.Skipped {
 		fmt.Fprintf(w, "left out: %s\n", s)
 	}
+	for _, s := range r.Lacking {
+		fmt.Fprintf(w, "not given: %s\n", s)
+	}
 	for _, s := range r.Notes {
 		fmt.Fprintf(w, "note: %s\n", s)
 	}
@@ -165,6 +170,9 @@ func (s *SetResult) text(w io.Writer, o Options) {
 	}
 	s.outcomeText(w, o)
 	fmt.Fprintf(w, "  task identity\t%s\n  oracle\t%s\n  better tier per task\taccuracy %s\n", show(b.TaskAPGR), show(b.OracleAPGR), show(b.DatasetOracle))
+	if s.Drift.json() != nil {
+		fmt.Fprintf(w, "  drift\t%v\n", s.Drift)
+	}
 	if !math.IsNaN(s.Latency.Relative) {
 		fmt.Fprintf(w, "  latency\t%.0f ms\t%.2f of the cloud's\n", s.Latency.CascadeMean, s.Latency.Relative)
 	}
