@@ -127,8 +127,8 @@ func emptyFleet(t *testing.T, s site) *fleet {
 
 // newFleet starts two prefill and two decode instances that make a token each
 // itl, and gateways over them. patient gateways wait for as long as an
-// overloaded machine may need.
-func newFleet(t *testing.T, s site, itl time.Duration, patient bool) *fleet {
+// overloaded machine may need. Each of more adds what the gateways are to know.
+func newFleet(t *testing.T, s site, itl time.Duration, patient bool, more ...func(*fleet)) *fleet {
 	t.Helper()
 	f := emptyFleet(t, s)
 	for _, name := range []string{"p1", "p2", "d1", "d2"} {
@@ -136,16 +136,19 @@ func newFleet(t *testing.T, s site, itl time.Duration, patient bool) *fleet {
 		f.instance(t, name, role, "fake-engine", "--model", model, "--weir", "--name", name, "--role", role,
 			"--ttft", "20ms", "--itl", itl.String(), "--max-seqs", "2000", "--log-level", "error")
 	}
+	for _, add := range more {
+		add(f)
+	}
 	f.gateways(t, patient)
 	return f
 }
 
-// instance starts a model server that serves model.
+// instance starts a model server; its pool has the model's name.
 func (f *fleet) instance(t *testing.T, name, role string, args ...string) {
 	t.Helper()
 	addr := f.addr(t, name)
 	f.add(t, name, "http://"+addr, "", nil, append(args, "--listen", addr)...)
-	f.members = append(f.members, map[string]any{"name": name, "url": "http://" + addr, "role": role, "model": model, "served_model": servedBy(args)})
+	f.members = append(f.members, map[string]any{"name": name, "url": "http://" + addr, "role": role, "model": servedBy(args)})
 }
 
 // servedBy is the value of --model.

@@ -14,7 +14,8 @@ import (
 // Both legs end, long before the answer would, and the gateway keeps nothing.
 func TestClientLeavesRealWorkers(t *testing.T) {
 	f := emptyFleet(t, loopback{})
-	f.workers(t, f.randomModel(t, 20e6, gguf.Q8_0), "p1", "d1") // computes a long prompt for seconds
+	// Small steps: a long prompt takes a hundred of them, and seconds.
+	f.pool(t, served{model: model, file: f.randomModel(t, 20e6, gguf.Q8_0), runner: "llama", seqs: 16, cache: "on", flags: []string{"--max-batch", "16"}}, "p1", "d1")
 	f.gateways(t, true)
 	long := strings.Repeat("many words ", 340)
 	warm := f.askWith(t.Context(), "g1", "short", 8, true)
