@@ -56,6 +56,12 @@ func (c costed) missing() int {
 	return c.all - len(c.test.at)
 }
 
+// edgeDearer reports whether the cloud alone costs no more than the edge, so
+// that there is nothing to save.
+func (c costed) edgeDearer() bool {
+	return len(c.test.at) > 0 && mean(c.test.cloudCost) <= mean(c.test.edgeCost)
+}
+
 func (c costedRows) curve(priority []float64) measure.CostCurve {
 	return measure.NewCostCurve(measure.Rank(pick(priority, c.at)), c.edge, c.cloud, c.edgeCost, c.cloudCost)
 }

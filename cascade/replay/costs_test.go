@@ -51,6 +51,17 @@ func TestCostsRowByRow(t *testing.T) {
 	}
 }
 
+// Where the edge is the dearer one there is no curve of dollars, and that is told.
+func TestADearEdgeIsTold(t *testing.T) {
+	o := DefaultOptions()
+	o.Policies, o.Bootstrap = []string{"static"}, 0
+	res := evaluatedText(t, "edge,cloud,confidence,edge_cost,cloud_cost\n0,1,.1,3,2\n1,1,.2,3,2\n", o)
+	m := res.Sets[0].Policies["static"]
+	if !math.IsNaN(m.Dollars.AIQ) || math.IsNaN(m.FreeEdge.AIQ) || !strings.Contains(strings.Join(res.Notes, "\n"), "with a free edge only") {
+		t.Errorf("AIQ %v, free edge %v, notes %q", m.Dollars.AIQ, m.FreeEdge.AIQ, res.Notes)
+	}
+}
+
 func TestRandomAPGRNeedsAGap(t *testing.T) {
 	o := DefaultOptions()
 	o.Policies, o.Bootstrap = []string{"random"}, 0

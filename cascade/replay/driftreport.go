@@ -159,6 +159,6 @@ func (d Drift) json() map[string]number {
 }
 
 func (d Drift) String() string {
-	return fmt.Sprintf("%s alarms in 10,000 rows, %s of them false where nothing changes\ta switch of task is noticed after %s rows, at the slowest %s\tafter the fault %s",
+	return fmt.Sprintf("%s alarms in 10,000 rows, %s where nothing changes; a switch of task is noticed after %s rows, at the slowest %s; the fault after %s",
 		show(d.Alarms), show(d.FalseAlarms), whole(d.Delay), whole(d.SlowestDelay), whole(d.AfterFault))
 }

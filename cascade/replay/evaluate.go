@@ -64,6 +64,8 @@ type SetResult struct {
 	// Unpriced counts the test rows that lack a cost, which the figures in dollars
 	// and those with a free edge leave out; 0 where all do.
 	Unpriced [2]int
+	// EdgeDearer says that the cloud costs no more than the edge.
+	EdgeDearer bool
 }
 
 // Result is a whole evaluation.
@@ -189,7 +191,7 @@ func evaluateSet(s *setData, name string, work []ranked, o Options) SetResult {
 		helps[i] = cloud[i] > edge[i]
 	}
 	paid, free := newCosted(s, true), newCosted(s, false)
-	r.Unpriced = [2]int{paid.missing(), free.missing()}
+	r.Unpriced, r.EdgeDearer = [2]int{paid.missing(), free.missing()}, paid.edgeDearer()
 	orders := make([]measure.Order, len(work))
 	for j, w := range work {
 		orders[j] = w.order
@@ -220,6 +222,9 @@ func (r *SetResult) notes() (notes []string) {
 			what := [2]string{"costs in dollars", "costs with a free edge"}[i]
 			notes = append(notes, fmt.Sprintf("%s: %d of %d row(s) lack a cost: the figures of %s are of the others", r.Name, n, r.N, what))
 		}
+	}
+	if r.EdgeDearer {
+		notes = append(notes, r.Name+": the cloud costs no more than the edge: figures in dollars are given with a free edge only")
 	}
 	if n := r.Latency.Untimed; n > 0 {
 		notes = append(notes, fmt.Sprintf("%s: %d of %d row(s) lack a latency: the figures of time are of the others", r.Name, n, r.N))
