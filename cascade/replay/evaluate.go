@@ -48,6 +48,7 @@ type Metrics struct {
 	Grade                        learn.Grade
 	Stream                       Stream
 	Outcome
+	Redraws Redraws
 }
 
 // SetResult holds what was found on one set.
@@ -197,6 +198,7 @@ func evaluateSet(s *setData, name string, work []ranked, o Options) SetResult {
 		orders[j] = w.order
 		m, curve := rankMetrics(pick(w.priority, s.test), w.order, edge, cloud, helps)
 		m.Dollars, m.FreeEdge = paid.metrics(w), free.metrics(w)
+		m.Redraws = redrawn(s, w, o)
 		if w.edge != nil {
 			p, y := known(pick(w.edge, s.test), edge)
 			bins := measure.Reliability(p, y, nil, 10)

@@ -48,17 +48,15 @@ func (st *Stream) decided(d *Data, set string) decided {
 // outcome needs at least one row.
 func (c decided) outcome(o Options) Outcome {
 	escalated, loss := make([]float64, len(c.rows)), make([]float64, len(c.rows))
-	edge, share := 0.0, 0.0
+	edge := 0.0
 	for i, r := range c.rows {
 		edge += r.Edge
 		if escalated[i] = b2f(c.Escalated[i]); !c.Escalated[i] {
 			loss[i] = math.Max(0, c.Gain[i])
 		}
 	}
-	n := float64(len(c.rows))
-	share, edge = mean(escalated), edge/n
 	out := Outcome{Rates: measure.Blocks(escalated, window), Over: c.OverRandom(), OverLow: math.NaN(), OverHigh: math.NaN(),
-		Random: edge + share*mean(c.Gain), IBC: c.lift(true), IBCFree: c.lift(false), Times: c.times(o.DeadlineMS),
+		Random: edge/float64(len(c.rows)) + mean(escalated)*mean(c.Gain), IBC: c.lift(true), IBCFree: c.lift(false), Times: c.times(o.DeadlineMS),
 		WastedEdgeMS: c.wasted(func(r *Record) (float64, bool) { return r.EdgeMS, price(r.EdgeMS) }),
 		WastedCloud: c.wasted(func(r *Record) (float64, bool) {
 			return r.CloudCost * b2f(r.Edge >= r.Cloud), price(r.CloudCost)

@@ -47,6 +47,8 @@ type jsonMore struct {
 	CQAUCFree    number      `json:"cq_auc_free_edge"`
 	AIQ          number      `json:"aiq"`
 	AIQFree      number      `json:"aiq_free_edge"`
+	Redrawn      number      `json:"redraw_violations"`
+	RedrawnRate  number      `json:"redraw_rate"`
 	Best         number      `json:"best"`
 	BestRate     number      `json:"best_rate"`
 	Viability    learn.Grade `json:"viability"`
@@ -116,6 +118,7 @@ func (s *SetResult) json() jsonSet {
 			number(m.AUROCEdge), number(m.AUROCHelps), number(m.ECE), number(m.Rate)}
 		more := jsonMore{APGR95: [2]number{number(m.Low), number(m.High)}, Brier: number(m.Brier), LogLoss: number(m.LogLoss),
 			CQAUC: number(m.Dollars.CQAUC), CQAUCFree: number(m.FreeEdge.CQAUC), AIQ: number(m.Dollars.AIQ), AIQFree: number(m.FreeEdge.AIQ),
+			Redrawn: number(m.Redraws.Violations), RedrawnRate: number(m.Redraws.Escalated),
 			Best: number(m.BestAccuracy), BestRate: number(m.BestRate),
 			Viability: m.Grade, WorstWindow: number(m.Stream.WorstWindow), RealisedRisk: number(m.Risk),
 			Accuracy: number(m.Accuracy), Feasible: m.Stream.Feasible, Reasons: m.Stream.Reasons, jsonOutcome: m.Outcome.json()}

@@ -10,10 +10,9 @@ import (
 // escalated row takes the edge's time, then the cloud's. An answer is judged
 // whole: a kept one begins to show when it is complete.
 type Times struct {
-	P50, P95         float64 // to the end of the answer
-	TTFT50, TTFT95   float64 // to its first token
-	DeadlineMissed   float64 // share of rows that end after the deadline
-	timed, firstSeen int     // rows with a time
+	P50, P95       float64 // to the end of the answer
+	TTFT50, TTFT95 float64 // to its first token
+	DeadlineMissed float64 // share of rows that end after the deadline
 }
 
 func (c decided) times(deadline float64) Times {
@@ -31,7 +30,7 @@ func (c decided) times(deadline float64) Times {
 		}
 	}
 	q, f := measure.Quantiles(whole, .5, .95), measure.Quantiles(first, .5, .95)
-	t := Times{P50: q[0], P95: q[1], TTFT50: f[0], TTFT95: f[1], DeadlineMissed: math.NaN(), timed: len(whole), firstSeen: len(first)}
+	t := Times{P50: q[0], P95: q[1], TTFT50: f[0], TTFT95: f[1], DeadlineMissed: math.NaN()}
 	if deadline > 0 {
 		t.DeadlineMissed = measure.Exceeding(whole, deadline)
 	}
