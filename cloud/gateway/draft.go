@@ -39,6 +39,7 @@ type draft struct {
 
 	answer  *cascading.Answer // that came at once
 	model   []byte            // the upstream's word, with its quotes
+	ceiling int               // most, when the leg began
 	held    [][]byte          // events that the client has not seen
 	tail    [][]byte          // the last ones, from the finish reason on
 	text    bool              // something was said
@@ -118,7 +119,7 @@ func (d *draft) open() *legError {
 	if !isEventStream(resp) {
 		return broken(route.StageDecode, d.sel.Decode, "the model server did not stream")
 	}
-	d.in = sse.NewReader(resp.Body)
+	d.in, d.ceiling = sse.NewReader(resp.Body), d.most()
 	return nil
 }
 
@@ -179,6 +180,8 @@ func (d *draft) step() (cascades.Output, *legError) {
 		return cascades.Output{}, engineFailure(leg, &c)
 	case c.Moved != nil:
 		return cascades.Output{}, movedFailure(leg, c.Moved)
+	case d.ceiling > 0 && c.Token && d.used.delivered >= d.ceiling:
+		return cascades.Output{}, endless(leg)
 	}
 	if err := d.pass(data, &c); err != nil {
 		return cascades.Output{}, d.undelivered(err)

@@ -43,6 +43,9 @@ func (r *relay) run(ctx context.Context) *legError {
 			r.used.take(readUsage(c.Usage)) // of more than was shown
 			return r.moved(c.Moved)
 		}
+		if most := r.most(); most > 0 && c.Token && r.stream.shown.generated >= most {
+			return r.broke(endless(r.sel.Decode))
+		}
 		if err := r.pass(data, &c); err != nil {
 			if over := (*openai.Error)(nil); errors.As(err, &over) {
 				return r.broke(&legError{ended: tenants.OutcomeQuotaExceeded, leg: r.sel.Decode, api: over})

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cloud/gateway/chunk"
+	"github.com/weirhq/weir/cloud/pool"
+	"github.com/weirhq/weir/cloud/route"
 	"github.com/weirhq/weir/internal/jsonscan"
 	"github.com/weirhq/weir/internal/openai"
 )
@@ -75,6 +77,25 @@ func (i *identity) learn(c *chunk.Event) {
 
 // tokens is how many of them an event with text has: one, where no ids tell.
 func tokens(c *chunk.Event) int { return max(count(c.IDs), 1) }
+
+// spare is how many tokens more than it was asked for an engine's answer may seem
+// to have: an event is counted as one, and some bring less than that.
+const spare = 64
+
+// most bounds what is taken of an answer, in tokens: an engine that does not keep
+// max_tokens may never end. 0 has no bound.
+func (a *admitted) most() int {
+	req := a.ask.req
+	if req.MaxTokens == nil {
+		return 0
+	}
+	return *req.MaxTokens*max(1, req.N) + spare
+}
+
+// endless is the failure of a leg that has given more than that.
+func endless(leg *pool.Leg) *legError {
+	return broken(route.StageDecode, leg, "the model server does not end at max_tokens")
+}
 
 // note takes an event with tokens, made with weights.
 func (s *shown) note(c *chunk.Event, weights string) {
