@@ -68,7 +68,7 @@ func TestStrays(t *testing.T) {
 
 func TestScoreScales(t *testing.T) {
 	for in, want := range map[string]float64{
-		"7,2": .7 / .7, "0.7,1": .7, "7,10": .7, "70,100": .7, "7,28": .25,
+		"7,2": 1, "0.7,1": .7, "7,10": .7, "70,100": .7, "7,28": .25,
 	} {
 		d, err := Read(strings.NewReader("edge,cloud\n"+in+"\n"), "f", Columns{})
 		if err != nil || math.Abs(d.Records[0].Edge-want) > 1e-12 {
