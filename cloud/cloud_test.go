@@ -20,7 +20,6 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
-	"go.uber.org/goleak"
 
 	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/cloud/gateway"
@@ -30,6 +29,7 @@ import (
 	"github.com/weirhq/weir/internal/pki"
 	"github.com/weirhq/weir/internal/telemetry"
 	"github.com/weirhq/weir/internal/testpg"
+	"github.com/weirhq/weir/internal/testproc"
 	"github.com/weirhq/weir/tenants"
 )
 
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		env := cli.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
 		os.Exit(cli.Main(context.Background(), env, []cli.Command{worker.Command()}, os.Args[1:]))
 	}
-	goleak.VerifyTestMain(leakTest{m})
+	testproc.VerifyMain(leakTest{m})
 }
 
 // leakTest looks for leaks after testpg has taken its cluster down.

@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/weirhq/weir/edge"
 	"github.com/weirhq/weir/edge/internal/cloudtest"
 	"github.com/weirhq/weir/edge/internal/workertest"
@@ -36,7 +34,7 @@ func TestMain(m *testing.M) {
 		env := cli.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
 		os.Exit(cli.Main(context.Background(), env, []cli.Command{worker.Command()}, os.Args[1:]))
 	}
-	goleak.VerifyTestMain(m)
+	testproc.VerifyMain(m)
 }
 
 // agent is a running edge node.

@@ -13,15 +13,14 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/weirhq/weir/cloud/pool"
 	"github.com/weirhq/weir/cloud/route"
 	"github.com/weirhq/weir/internal/telemetry"
+	"github.com/weirhq/weir/internal/testproc"
 	"github.com/weirhq/weir/tenants"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(postgres{m}) }
+func TestMain(m *testing.M) { testproc.VerifyMain(postgres{m}) }
 
 // rig is a gateway over scripted instances.
 type rig struct {

@@ -12,16 +12,15 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/weirhq/weir/edge/identity"
 	"github.com/weirhq/weir/edge/internal/cloudtest"
 	"github.com/weirhq/weir/internal/enroll"
 	"github.com/weirhq/weir/internal/pki"
+	"github.com/weirhq/weir/internal/testproc"
 	"github.com/weirhq/weir/tenants"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testproc.VerifyMain(m) }
 
 func TestJoinOnce(t *testing.T) {
 	c := cloudtest.Start(t)

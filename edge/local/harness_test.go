@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/weirhq/weir/cascade"
 	"github.com/weirhq/weir/edge/internal/cloudtest"
 	"github.com/weirhq/weir/edge/internal/workertest"
@@ -26,10 +24,11 @@ import (
 	"github.com/weirhq/weir/edge/upstream"
 	"github.com/weirhq/weir/internal/contract"
 	"github.com/weirhq/weir/internal/telemetry"
+	"github.com/weirhq/weir/internal/testproc"
 	"github.com/weirhq/weir/tenants"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testproc.VerifyMain(m) }
 
 // node is an edge node in the test's process: real uplink, real HTTP, a test
 // worker and a test cloud.

@@ -15,16 +15,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/weirhq/weir/edge/report"
 	"github.com/weirhq/weir/edge/uplink"
 	"github.com/weirhq/weir/internal/contract"
+	"github.com/weirhq/weir/internal/testproc"
 	"github.com/weirhq/weir/tenants"
 	"github.com/weirhq/weir/tenants/spool"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testproc.VerifyMain(m) }
 
 // ledger is a cloud that keeps rows and drops those it has, as the real does.
 type ledger struct {

@@ -14,15 +14,14 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/weirhq/weir/edge/internal/cloudtest"
 	"github.com/weirhq/weir/edge/roster"
 	"github.com/weirhq/weir/edge/uplink"
+	"github.com/weirhq/weir/internal/testproc"
 	"github.com/weirhq/weir/tenants"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testproc.VerifyMain(m) }
 
 // served is a cloud that answers from memory.
 type served struct {

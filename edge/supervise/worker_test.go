@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/weirhq/weir/edge/supervise"
 	"github.com/weirhq/weir/internal/proc"
 	"github.com/weirhq/weir/internal/testproc"
@@ -27,7 +25,7 @@ func TestMain(m *testing.M) {
 		child(addr)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	testproc.VerifyMain(m)
 }
 
 func child(addr string) {

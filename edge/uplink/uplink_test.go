@@ -9,13 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/weirhq/weir/edge/internal/cloudtest"
 	"github.com/weirhq/weir/edge/uplink"
+	"github.com/weirhq/weir/internal/testproc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testproc.VerifyMain(m) }
 
 // start runs an uplink with short times against a cloud.
 func start(t *testing.T, c *cloudtest.Cloud, change func(*uplink.Options)) *uplink.Uplink {

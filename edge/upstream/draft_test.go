@@ -15,15 +15,14 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/weirhq/weir/edge/upstream"
 	"github.com/weirhq/weir/engine/fake"
 	"github.com/weirhq/weir/internal/jsonscan"
 	"github.com/weirhq/weir/internal/openai"
+	"github.com/weirhq/weir/internal/testproc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testproc.VerifyMain(m) }
 
 // serve answers every request with status and body.
 func serve(t testing.TB, h http.HandlerFunc) *upstream.Worker {

@@ -21,6 +21,7 @@ import (
 	"github.com/weirhq/weir/engine/worker"
 	"github.com/weirhq/weir/engine/worker/runnertest"
 	"github.com/weirhq/weir/internal/pki"
+	"github.com/weirhq/weir/internal/testproc"
 )
 
 // running is a worker under test.
@@ -221,7 +222,7 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	http.DefaultClient.CloseIdleConnections()
 	if code == 0 {
-		if err := leaks(); err != nil {
+		if err := testproc.Leaks(); err != nil {
 			_, _ = os.Stderr.WriteString(err.Error() + "\n")
 			code = 1
 		}

@@ -13,16 +13,16 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
-	"go.uber.org/goleak"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/worker/loop"
 	"github.com/weirhq/weir/engine/worker/metrics"
 	"github.com/weirhq/weir/internal/pki"
+	"github.com/weirhq/weir/internal/testproc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testproc.VerifyMain(m) }
 
 func (i *Item) expiry() time.Time {
 	return time.UnixMilli(time.Now().UnixMilli()).Add(30 * time.Second)

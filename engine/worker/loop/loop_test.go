@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/engine"
@@ -20,9 +19,10 @@ import (
 	"github.com/weirhq/weir/engine/worker/loop"
 	"github.com/weirhq/weir/engine/worker/metrics"
 	"github.com/weirhq/weir/engine/worker/runnertest"
+	"github.com/weirhq/weir/internal/testproc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testproc.VerifyMain(m) }
 
 // rig is a loop under test.
 type rig struct {
