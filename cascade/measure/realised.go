@@ -67,13 +67,14 @@ type Choice struct {
 // OverRandom is how much more accurate the choice is than escalating as many
 // of the items at random.
 func (c Choice) OverRandom() float64 {
-	return c.overRandom(func(int) float64 { return 1 })
+	return c.overRandom(slices.Repeat([]uint16{1}, len(c.Gain)))
 }
 
-func (c Choice) overRandom(count func(i int) float64) float64 {
+// overRandom counts each item as often as it was drawn.
+func (c Choice) overRandom(counts []uint16) float64 {
 	n, escalated, gain, both := 0.0, 0.0, 0.0, 0.0
 	for i, g := range c.Gain {
-		k := count(i)
+		k := float64(counts[i])
 		n += k
 		gain += k * g
 		if c.Escalated[i] {
@@ -93,7 +94,7 @@ func BootstrapOverRandom(choices []Choice, n int, seed uint64) [][]float64 {
 	}
 	resample(len(choices[0].Gain), n, seed, func(counts []uint16) {
 		for j, c := range choices {
-			out[j] = append(out[j], c.overRandom(func(i int) float64 { return float64(counts[i]) }))
+			out[j] = append(out[j], c.overRandom(counts))
 		}
 	})
 	return out
