@@ -30,7 +30,7 @@ func TestPerSequence(t *testing.T) {
 	for range 2 {
 		go func() { post(t, s.URL+"/v1/chat/completions", "{"+question+"}"); done <- struct{}{} }()
 	}
-	eventually(t, "two run", func() bool { return e.InFlight() == 2 })
+	eventually(t, "two run", func() bool { return e.running.Load() == 2 }) // InFlight has those that wait, too
 	m := firstState(t, s.URL)
 	want := float64(5 + 2*3)
 	if m.StepMS != want || m.Cost == nil || m.Cost.Milliseconds(cost.Step{Decodes: 2}) != want || m.Cost.Milliseconds(cost.Step{Prefill: 1000}) != 6 {
