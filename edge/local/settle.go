@@ -34,8 +34,8 @@ func (s *Server) settle(ctx context.Context, c *call, out *output, err error) {
 		out.fail(c.failure)
 	}
 	total := s.opt.Now().Sub(c.arrived)
+	c.foreseen.look.End() // first: log and explanation tell the same of it
 	s.decide(c)
-	c.foreseen.look.End()
 	s.ring.add(c.explained(total))
 	s.count(ctx, c, total)
 	s.access(c, total)
