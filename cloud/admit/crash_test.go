@@ -288,12 +288,12 @@ func TestRandomNamesMintNoSeries(t *testing.T) {
 		}
 		return strings.Count(string(b), "\n")
 	}
-	if r := n.ask(t.Context(), `,"model":"first-unknown"`); r.status != 404 {
+	if r := n.askOf(t.Context(), "first-unknown", ""); r.status != 404 {
 		t.Fatalf("an unknown model: %d %s", r.status, r.body)
 	}
 	before := series()
 	for i := range soak(1000, 10_000) {
-		n.ask(t.Context(), fmt.Sprintf(`,"model":"made-up-%d","user":"u%d"`, i, i))
+		n.askOf(t.Context(), fmt.Sprintf("made-up-%d", i), fmt.Sprintf(`,"user":"u%d"`, i))
 	}
 	if after := series(); after > before+5 {
 		t.Errorf("%d lines of metrics, %d before", after, before)

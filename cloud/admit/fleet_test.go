@@ -333,8 +333,16 @@ func (n *node) ask(ctx context.Context, more string) reply {
 	return n.askAs(ctx, n.f.key, more)
 }
 
+// askOf asks a model by its name.
+func (n *node) askOf(ctx context.Context, model, more string) reply {
+	return n.send(ctx, n.f.key, fmt.Sprintf(`{"model":%q,%s%s}`, model, hi, more))
+}
+
 func (n *node) askAs(ctx context.Context, key, more string) reply {
-	body := `{"model":"m",` + hi + more + `}`
+	return n.send(ctx, key, `{"model":"m",`+hi+more+`}`)
+}
+
+func (n *node) send(ctx context.Context, key, body string) reply {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+n.api+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		return reply{err: err}
