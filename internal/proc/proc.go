@@ -22,18 +22,22 @@ const ParentFD = "WEIR_PARENT_FD"
 
 // Main returns the context of a long-running role: it ends at SIGINT, SIGTERM
 // or the death of the parent. stop frees its resources; a second signal after
-// the first kills the process at once, as users expect.
+// the first kills the process at once, as users expect. A child leaves killing to
+// its parent: signals that come late, or twice (of the parent, and of who stops its
+// whole group), must not end its draining.
 func Main(parent context.Context) (ctx context.Context, stop func()) {
-	ctx, stopSignals := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stopSignals)
-	ctx, cancel := context.WithCancelCause(ctx)
-	if pipe := parentPipe(); pipe != nil {
-		go func() {
-			_, _ = io.Copy(io.Discard, pipe)
-			cancel(ErrParentGone)
-		}()
+	signals, stopSignals := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancelCause(signals)
+	pipe := parentPipe()
+	if pipe == nil {
+		context.AfterFunc(signals, stopSignals)
+		return ctx, func() { cancel(nil); stopSignals() }
 	}
-	return ctx, func() { cancel(nil); stopSignals() }
+	go func() {
+		_, _ = io.Copy(io.Discard, pipe)
+		cancel(ErrParentGone)
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 // ErrParentGone is the cause of Main's context when the parent has died.
@@ -109,8 +113,6 @@ func (c *Child) Err() error { return c.err }
 // Stop asks the child to drain (SIGTERM and the end of its parent pipe), waits
 // up to grace, then kills its process group. It returns when the child is gone.
 func (c *Child) Stop(grace time.Duration) {
-	// The signal comes first: to a child that has drained at the pipe's end, and
-	// listens for signals no more, it would be death.
 	_ = c.cmd.Process.Signal(syscall.SIGTERM)
 	_ = c.pipe.Close()
 	select {

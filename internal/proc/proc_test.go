@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,6 +33,18 @@ func role(name string) {
 		fmt.Println("up", os.Getpid())
 		<-ctx.Done()
 		fmt.Println("drained")
+	case "slow": // drains until it is asked again, and then until the parent is gone
+		ctx, stop := Main(context.Background())
+		again := make(chan os.Signal, 1)
+		fmt.Println("up", os.Getpid())
+		<-ctx.Done()
+		signal.Notify(again, syscall.SIGTERM)
+		fmt.Println("draining")
+		<-again
+		stop()
+		signal.Stop(again)
+		fmt.Println("drained")
+		time.Sleep(time.Second) // the signal of Stop comes
 	case "stubborn":
 		ctx, stop := Main(context.Background())
 		defer stop()
@@ -81,6 +94,29 @@ func TestStopDrains(t *testing.T) {
 	c.Stop(20 * time.Second)
 	if got := line(t, out); got != "drained" || c.Err() != nil {
 		t.Errorf("line %q, exit %v", got, c.Err())
+	}
+}
+
+// Signals that come twice do not end a child's draining, nor those that come while
+// it ends.
+func TestSignalsDoNotEndDraining(t *testing.T) {
+	s, out := spec(t, "slow")
+	c, err := Start(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line(t, out)
+	for _, want := range []string{"draining", "drained"} {
+		if err := syscall.Kill(c.PID(), syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if got := line(t, out); got != want {
+			t.Fatalf("line %q", got)
+		}
+	}
+	c.Stop(20 * time.Second)
+	if c.Err() != nil {
+		t.Errorf("exit %v", c.Err())
 	}
 }
 
