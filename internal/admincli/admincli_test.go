@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/weirhq/weir/internal/cli"
@@ -20,6 +21,7 @@ const secret = "wa_abcdefgh_0123456789012345678901234567890123456789012"
 // fake is an admin API that notes the last call and answers what it is told.
 type fake struct {
 	*httptest.Server
+	mu                         sync.Mutex // calls that were broken off may end late
 	call, body, idempotencyKey string
 	calls                      int
 	answer                     string
@@ -30,6 +32,8 @@ type fake struct {
 func newFake(t *testing.T) *fake {
 	f := &fake{status: 200, answer: `{"object":"list","data":[]}`}
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		f.calls++
 		if f.calls <= f.cut {
 			panic(http.ErrAbortHandler)
@@ -62,6 +66,8 @@ func (f *fake) runOf(t *testing.T, commands []cli.Command, args ...string) (code
 	var out, errs bytes.Buffer
 	env := cli.Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }}
 	code = cli.Main(context.Background(), env, commands, append(args, "--cloud-url", f.URL, "--admin-token-file", file))
+	f.mu.Lock() // what the handler wrote is to be seen
+	defer f.mu.Unlock()
 	return code, out.String(), errs.String()
 }
 
