@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,6 +40,22 @@ func TestEndlessAnswer(t *testing.T) {
 		}
 	}
 	await(t, "the instance saw the ends", func() bool { return d.cancelled.Load() == 2 })
+}
+
+// TestAnswerPastTheNewerName: an engine that does not read max_completion_tokens ends
+// when it is done, and nothing is wrong with it.
+func TestAnswerPastTheNewerName(t *testing.T) {
+	d := newInstance(t, "d", "mixed")
+	words := slices.Repeat([]string{"on "}, 20+2*spare)
+	d.on((&smallScript{words: words, probs: []float64{-.001}}).serve)
+	r := newRig(t, nil, d)
+	got := r.chat(t, strings.Replace(ask1s, `"stream":true`, `"stream":true,"max_completion_tokens":20`, 1))
+	if !strings.HasSuffix(got.body, "[DONE]\n\n") || text(t, got.body) != strings.Join(words, "") {
+		t.Errorf("%s", got.body)
+	}
+	if s := r.opts.Pool.Status(); s[0].Failures != 0 {
+		t.Errorf("the instance's failures: %+v", s)
+	}
 }
 
 // TestEndlessDraft: of a cascade's small pool nobody has seen anything then: the

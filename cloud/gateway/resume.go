@@ -83,10 +83,11 @@ func tokens(c *chunk.Event) int { return max(count(c.IDs), 1) }
 const spare = 64
 
 // most bounds what is taken of an answer, in tokens: an engine that does not keep
-// max_tokens may never end. 0 has no bound.
+// max_tokens may never end. 0 has no bound: max_completion_tokens, the newer name,
+// some engines do not read, and end well without it.
 func (a *admitted) most() int {
 	req := a.ask.req
-	if req.MaxTokens == nil {
+	if _, named := a.ask.body["max_tokens"]; !named || req.MaxTokens == nil {
 		return 0
 	}
 	return *req.MaxTokens*max(1, req.N) + spare
