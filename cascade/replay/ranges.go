@@ -11,16 +11,17 @@ import (
 const strayShare = .01
 
 // intoRange brings scores to 0..1, and numbers that are outside of what they
-// mean to the nearest that is not; it notes of how many rows. grade is a known
-// best score.
+// mean to the nearest that is not; what no amount can be is unknown. It notes of
+// how many rows. grade is a known best score.
 func (d *Data) intoRange(grade float64) {
+	d.finite("swap-edge", func(r *Record) *float64 { return &r.SwapEdge })
 	d.scaleScores(grade)
-	d.clip("edge-cost", 0, math.MaxFloat64, func(r *Record) *float64 { return &r.EdgeCost })
-	d.clip("cloud-cost", 0, math.MaxFloat64, func(r *Record) *float64 { return &r.CloudCost })
-	d.clip("edge-ms", 0, math.MaxFloat64, func(r *Record) *float64 { return &r.EdgeMS })
-	d.clip("cloud-ms", 0, math.MaxFloat64, func(r *Record) *float64 { return &r.CloudMS })
-	d.clip("cloud-ttft-ms", 0, math.MaxFloat64, func(r *Record) *float64 { return &r.CloudTTFT })
-	d.clip("prompt-chars", 0, math.MaxFloat64, func(r *Record) *float64 { return &r.Chars })
+	d.amount("edge-cost", func(r *Record) *float64 { return &r.EdgeCost })
+	d.amount("cloud-cost", func(r *Record) *float64 { return &r.CloudCost })
+	d.amount("edge-ms", func(r *Record) *float64 { return &r.EdgeMS })
+	d.amount("cloud-ms", func(r *Record) *float64 { return &r.CloudMS })
+	d.amount("cloud-ttft-ms", func(r *Record) *float64 { return &r.CloudTTFT })
+	d.amount("prompt-chars", func(r *Record) *float64 { return &r.Chars })
 	for s, name := range signalNames {
 		at := func(r *Record) *float64 { return &r.Signals[s] }
 		switch fitScale(d.values(at)).kind {
@@ -41,6 +42,27 @@ func (d *Data) values(at func(*Record) *float64) []float64 {
 		}
 	}
 	return out
+}
+
+// amount is of what is 0 or more.
+func (d *Data) amount(name string, at func(*Record) *float64) {
+	d.finite(name, at)
+	d.clip(name, 0, math.MaxFloat64, at)
+}
+
+// finite takes infinite values, as of a call that timed out, for unknown: no mean
+// has them.
+func (d *Data) finite(name string, at func(*Record) *float64) {
+	n := 0
+	for i := range d.Records {
+		if v := at(&d.Records[i]); math.IsInf(*v, 0) {
+			*v = math.NaN()
+			n++
+		}
+	}
+	if n > 0 {
+		d.Notes = append(d.Notes, fmt.Sprintf("%s: %d row(s) are infinite: they count as unknown", name, n))
+	}
 }
 
 // clip brings the values outside a range to its nearest end.

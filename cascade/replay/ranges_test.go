@@ -1,9 +1,12 @@
 package replay
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -63,6 +66,48 @@ func TestStrays(t *testing.T) {
 				t.Errorf("%s: %s has APGR %.4f and ECE %.4f, want %.4f and %.4f", note, p, b.APGR, b.ECE, a.APGR, a.ECE)
 			}
 		}
+	}
+}
+
+// An infinite cost or time is unknown, and the largest number is one: both are
+// written, and the other rows' figures stay.
+func TestInfiniteAmounts(t *testing.T) {
+	file := func(column, value string) string {
+		return "edge,cloud,confidence,edge_ms,cloud_ms,swap_score," + column + "\n" +
+			strings.Repeat("0,1,.2,10,20,1,4\n1,1,.9,10,20,0,4\n", 300) + "1,1,.8,10,20,1," + value + "\n"
+	}
+	for column, flag := range map[string]string{"edge_cost": "edge-cost", "cloud_cost": "cloud-cost",
+		"cloud_ttft_ms": "cloud-ttft-ms", "prompt_chars": "prompt-chars"} {
+		for value, note := range map[string]string{"inf": flag + ": 1 row(s) are infinite: they count as unknown",
+			"-Infinity": flag + ": 1 row(s) are infinite: they count as unknown", "1e308": ""} {
+			res, _ := evalText(t, file(column, value), "static", "gain")
+			if told := strings.Contains(strings.Join(res.Notes, "\n"), "infinite"); told != (note != "") || told && !slices.Contains(res.Notes, note) {
+				t.Errorf("%s %s: notes %q, want %q", column, value, res.Notes, note)
+			}
+			if err := res.WriteJSON(io.Discard); err != nil {
+				t.Errorf("%s %s: %v", column, value, err)
+			}
+		}
+	}
+	slow := strings.Replace(file("edge_cost", "4"), "10,20", "10,inf", 1)
+	swap := strings.Replace(file("edge_cost", "4"), "20,1,4", "20,inf,4", 1)
+	for in, note := range map[string]string{slow: "cloud-ms: 1 row(s)", swap: "swap-edge: 1 row(s)"} {
+		res, sets := evalText(t, in, "static")
+		if !strings.HasPrefix(strings.Join(res.Notes, "\n"), note) || sets["file"].Latency.CloudMean != 20 {
+			t.Errorf("notes %q, want %q; the cloud takes %v ms, want 20", res.Notes, note, sets["file"].Latency.CloudMean)
+		}
+	}
+}
+
+func TestNumbersInJSON(t *testing.T) {
+	for v, want := range map[float64]string{1.23456789: "1.234568", 1e305: "1e+305", -math.MaxFloat64: "-1.7976931348623157e+308",
+		math.Inf(1): "null", math.Inf(-1): "null"} {
+		if got, err := json.Marshal(number(v)); err != nil || string(got) != want {
+			t.Errorf("%v is %s, %v: want %s", v, got, err, want)
+		}
+	}
+	if got, err := json.Marshal(number(math.NaN())); err != nil || string(got) != "null" {
+		t.Errorf("NaN is %s, %v", got, err)
 	}
 }
 

@@ -15,13 +15,16 @@ import (
 // number is a JSON number, or null for what is undefined.
 type number float64
 
-// MarshalJSON writes six digits after the point.
+// MarshalJSON writes six digits after the point, where a float64 has room for them.
 func (n number) MarshalJSON() ([]byte, error) {
 	v := float64(n)
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return []byte("null"), nil
 	}
-	return json.Marshal(math.Round(v*1e6) / 1e6)
+	if rounded := math.Round(v*1e6) / 1e6; !math.IsInf(rounded, 0) {
+		v = rounded
+	}
+	return json.Marshal(v)
 }
 
 // jsonPolicy has exactly the members of the evaluation format.
