@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"github.com/weirhq/weir/engine/worker/runnertest"
 	"github.com/weirhq/weir/engine/worker/state"
 	"github.com/weirhq/weir/internal/cli"
+	"github.com/weirhq/weir/internal/testproc"
 )
 
 // weirWorker runs the command and returns its exit code and last line.
@@ -145,6 +147,23 @@ func TestCostModelOfAnother(t *testing.T) {
 	err := worker.Run(t.Context(), worker.Options{Config: worker.Config{Role: "mixed", Listen: "127.0.0.1:0", CostModel: file}, Log: logger(t), Load: toy(runnertest.Options{})})
 	if err == nil || !strings.Contains(err.Error(), `"another"`) || !strings.Contains(err.Error(), "weir worker bench") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestCostModelOfAnotherVersion: an update of the runner does not keep a worker
+// from its start; it tells the old model and warns.
+func TestCostModelOfAnotherVersion(t *testing.T) {
+	file, log := filepath.Join(t.TempDir(), "cost.json"), new(testproc.Log)
+	print := runnertest.New(runnertest.Options{}).Info().Fingerprint
+	print.Runner = "toy/0"
+	m := cost.Model{Fingerprint: print.String(), Pieces: []cost.Piece{{Fixed: 1}}}
+	if err := m.Write(file); err != nil {
+		t.Fatal(err)
+	}
+	r := startLogging(t, slog.New(slog.NewTextHandler(log, nil)), worker.Config{Role: "mixed", CostModel: file}, toy(runnertest.Options{}))
+	told := until(t, r.follow(t), "state", func(state.Message) bool { return true })
+	if told.Cost == nil || told.Cost.Fingerprint != m.Fingerprint || !strings.Contains(log.String(), "another version of the runner") {
+		t.Errorf("state tells %+v; %s", told.Cost, log)
 	}
 }
 

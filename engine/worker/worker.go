@@ -272,6 +272,9 @@ func (w *instance) model(runner engine.Runner) (*api.Model, error) {
 		if err := w.cost.CheckFor(info.Fingerprint.String()); err != nil {
 			return nil, err
 		}
+		if now := info.Fingerprint.String(); w.cost.Dated(now) {
+			w.log.Warn("the cost model was measured with another version of the runner or another KV format: measure it anew with 'weir worker bench'", "file", c.CostModel, "measured", w.cost.Fingerprint, "now", now)
+		}
 		if w.cost.Poor() {
 			w.log.Warn("the cost model is poor: chunks, packing, moves and the verdict that a worker degrades read it", "file", c.CostModel, "held_out", w.cost.HeldOut)
 		}

@@ -102,6 +102,20 @@ func TestFile(t *testing.T) {
 			t.Errorf("for %q: %v", print, err)
 		}
 	}
+	for print, want := range map[string]struct{ refused, dated bool }{
+		"w:llama.cpp/b1:f16/f16": {},
+		"w:llama.cpp/b2:f16/f16": {dated: true},
+		"w:llama.cpp/b1:q8/q8":   {dated: true},
+		"w:weir-moe/b1:f16/f16":  {refused: true, dated: true},
+		"x:llama.cpp/b1:f16/f16": {refused: true, dated: true},
+		":llama.cpp/b2:f16/f16":  {dated: true},
+		"":                       {},
+	} {
+		m := Model{Fingerprint: "w:llama.cpp/b1:f16/f16"}
+		if refused, dated := m.CheckFor(print) != nil, m.Dated(print); refused != want.refused || dated != want.dated {
+			t.Errorf("for %q: refused %v, dated %v", print, refused, dated)
+		}
+	}
 	if want.Poor() || !(&Model{HeldOut: .847}).Poor() {
 		t.Error("what is poor")
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 )
 
 // Read reads a model that Write has written, and checks it.
@@ -60,15 +61,34 @@ func (m *Model) Check() error {
 // sane is false for NaN too.
 func sane(x float64) bool { return x >= 0 && x <= maxMs }
 
-// CheckFor refuses a model that was measured with another one than fingerprint
-// says: other weights, another runner or another KV format have other times.
-// Where either is unknown it is taken.
+// CheckFor refuses a model that was measured with other weights or another kind
+// of runner than fingerprint says: its times are of another model. Where either
+// is unknown it is taken.
 func (m *Model) CheckFor(fingerprint string) error {
-	if m.Fingerprint != "" && fingerprint != "" && m.Fingerprint != fingerprint {
+	weights, kind := origin(m.Fingerprint)
+	hasWeights, hasKind := origin(fingerprint)
+	if differ(weights, hasWeights) || differ(kind, hasKind) {
 		return fmt.Errorf("cost model was measured with %.100q, this worker has %.100q: measure it with 'weir worker bench'", m.Fingerprint, fingerprint)
 	}
 	return nil
 }
+
+// Dated reports whether the model was measured with another version of the runner
+// or another KV format than fingerprint says: the times of the same model have
+// changed little or much.
+func (m *Model) Dated(fingerprint string) bool { return differ(m.Fingerprint, fingerprint) }
+
+// origin gives the weights and the runner's name without its version, of
+// "weights:name/version:kv".
+func origin(fingerprint string) (weights, kind string) {
+	weights, rest, _ := strings.Cut(fingerprint, ":")
+	runner, _, _ := strings.Cut(rest, ":")
+	kind, _, _ = strings.Cut(runner, "/")
+	return weights, kind
+}
+
+// differ is false where either is unknown.
+func differ(a, b string) bool { return a != "" && b != "" && a != b }
 
 // Write writes m as indented JSON.
 func (m *Model) Write(path string) error {
