@@ -23,7 +23,8 @@ type Drift struct {
 	// pairs, and of the slowest pair.
 	Delay, SlowestDelay float64
 	// AfterFault is rows from the first task switch or edge swap that was asked
-	// for to the next alarm.
+	// for to the next alarm. Faults count the stream's rows: NaN for a set that is
+	// a part of it.
 	AfterFault float64
 }
 
@@ -49,7 +50,9 @@ func drift(s *setData, faults []Fault) Drift {
 	if len(values) > control.NewPageHinkley().Warmup {
 		at := measure.Alarms(control.NewPageHinkley(), values)
 		out.Alarms = float64(len(at)) / float64(len(values)) * 1e4
-		out.AfterFault = afterFault(at, faults)
+		if len(values) == len(s.d.stream()) {
+			out.AfterFault = afterFault(at, faults)
+		}
 	}
 	tasks := largestTasks(s, x)
 	rng := rand.New(rand.NewPCG(s.seed, 8))

@@ -88,13 +88,7 @@ func nodeAt(faults []Fault, k int) cascade.Node {
 func (d *Data) played(faults []Fault) (*Data, error) {
 	out := *d
 	out.Records, out.Notes = slices.Clone(d.Records), slices.Clone(d.Notes)
-	split := d.HasSplit()
-	var stream []int
-	for i := range d.Records {
-		if !split || d.Records[i].Split == SplitTest {
-			stream = append(stream, i)
-		}
-	}
+	stream := d.stream()
 	for _, f := range faults {
 		var err error
 		switch f.Kind {
@@ -110,6 +104,18 @@ func (d *Data) played(faults []Fault) (*Data, error) {
 		}
 	}
 	return &out, nil
+}
+
+// stream lists the records that are decided on: the test rows, or all.
+func (d *Data) stream() []int {
+	split := d.HasSplit()
+	var out []int
+	for i := range d.Records {
+		if !split || d.Records[i].Split == SplitTest {
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 // farther adds to the cloud's time.

@@ -2,7 +2,9 @@ package replay
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +97,44 @@ func TestTaskSwitch(t *testing.T) {
 	}
 	if alone := res.Sets[1].Drift; !math.IsNaN(alone.Delay) || !math.IsNaN(alone.Alarms) {
 		t.Errorf("600 rows of one task have a delay: %+v", alone)
+	}
+}
+
+// A fault's rows are the stream's: only a set that is all of it has the distance
+// to an alarm.
+func TestAfterFaultIsOfTheStream(t *testing.T) {
+	file := func(second string) *Data {
+		var b strings.Builder
+		b.WriteString("task,edge,cloud,confidence,swap_score,swap_confidence\n")
+		rng := rand.New(rand.NewPCG(3, 4))
+		for k := range 5000 {
+			task, p := "a", .7+.2*rng.Float64()
+			if k < 1000 && k%2 == 0 {
+				task = second
+			}
+			fmt.Fprintf(&b, "%s,1,1,%.4f,0,%.4f\n", task, p, p-.5)
+		}
+		d, err := Read(strings.NewReader(b.String()), "x", Columns{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	o := DefaultOptions()
+	o.Policies, o.Bootstrap, o.Faults = []string{"static"}, 0, []Fault{{Kind: faultEdgeSwap, From: 2000, Count: 1000}}
+	for second, whole := range map[string]string{"a": "a", "b": "pooled"} {
+		res, err := Evaluate(file(second), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range res.Sets {
+			switch after := s.Drift.AfterFault; {
+			case s.Name == whole && !(after >= 1 && after <= 100):
+				t.Errorf("%s: the fault is noticed after %v rows", s.Name, after)
+			case s.Name != whole && (s.Name == "a" && s.Drift.Alarms == 0 || !math.IsNaN(after)):
+				t.Errorf("%s: %v alarms, and %v rows after a fault that is not counted in its rows", s.Name, s.Drift.Alarms, after)
+			}
+		}
 	}
 }
 
