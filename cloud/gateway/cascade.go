@@ -97,9 +97,7 @@ func (a *admitted) without(tier int) int {
 // has reports whether a pool has an instance for the request.
 func (a *admitted) has(name string) bool {
 	a.inPool(name)
-	sel, _ := a.g.opts.Pool.Select(a.g.opts.Policy, route.Retry, a.poolAsk(), a.seed())
-	sel.Release()
-	return sel.Decode != nil
+	return a.g.opts.Pool.Would(a.g.opts.Policy, a.poolAsk(), a.seed())
 }
 
 // answered reports whether a tier's draft waits.

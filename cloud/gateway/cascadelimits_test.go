@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/cascade/policy"
 	"github.com/weirhq/weir/cloud/cascading"
 	"github.com/weirhq/weir/cloud/pool"
+	"github.com/weirhq/weir/cloud/route"
 	"github.com/weirhq/weir/tenants"
 )
 
@@ -190,5 +191,27 @@ func TestPastAnAbsentPoolAfterTwoAreLost(t *testing.T) {
 	got := r.chat(t, `{"model":"auto","max_tokens":2,"messages":[{"role":"user","content":"hi"}]}`)
 	if w, rows := weirAt(t, got), r.newRows(t); got.status != 200 || w.Model != "big" || len(rows) != 3 {
 		t.Errorf("%d %s, rows %v", got.status, got.body, outcomes(rows))
+	}
+}
+
+// An instance whose breaker is half open comes back with its first good answer,
+// also where the pool before it has no instance: to look for one is no trial.
+func TestHalfOpenBehindAnAbsentPool(t *testing.T) {
+	t.Parallel()
+	r, small, large := cascadeRig(t, nil)
+	r.loses(t, small, true)
+	for range 3 {
+		sel, _ := r.opts.Pool.Select(route.LeastInFlight{}, route.Arrival, pool.Ask{RequestView: route.RequestView{Model: "big"}}, 1)
+		sel.Decode.Bad("500", false)
+		sel.Release()
+	}
+	breaker := func() string {
+		all := r.opts.Pool.Status()
+		return all[slices.IndexFunc(all, func(s pool.Status) bool { return s.Name == large.name })].Breaker
+	}
+	await(t, "the end of the breaker's pause", func() bool { return breaker() == "half_open" })
+	got := r.chat(t, `{"model":"auto","messages":[{"role":"user","content":"hi"}]}`)
+	if w := weirAt(t, got); got.status != 200 || w.Model != "big" || w.Reason != cascade.ReasonEdgeUnavailable || breaker() != "closed" {
+		t.Errorf("%d %s, breaker %s", got.status, got.body, breaker())
 	}
 }

@@ -85,7 +85,7 @@ func (p *Pool) Select(policy route.Policy, trigger route.Trigger, ask Ask, seed 
 	if counts {
 		ask.Class = traffic.Arrive(p.now(), class)
 	}
-	d := policy.Decide(&route.Observation{Now: p.now(), Trigger: trigger, Req: ask.RequestView, Inst: views, Seed: seed})
+	d := p.decideLocked(policy, trigger, &ask, views, seed)
 	if counts {
 		traffic.Learn(class, &d)
 	}
@@ -103,6 +103,22 @@ func (p *Pool) Select(policy route.Policy, trigger route.Trigger, ask Ask, seed 
 	}
 	s.Decode = p.openLocked(send.Decode, &ask, prompt)
 	return s, d
+}
+
+// Would reports whether the policy finds an instance for one more attempt at the
+// request. It counts nothing and takes no breaker's trial.
+func (p *Pool) Would(policy route.Policy, ask Ask, seed uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	views := p.observeLocked()
+	p.recognise(&ask, views)
+	d := p.decideLocked(policy, route.Retry, &ask, views, seed)
+	_, send := d.Action.(route.Send)
+	return send
+}
+
+func (p *Pool) decideLocked(policy route.Policy, trigger route.Trigger, ask *Ask, views []route.InstanceView, seed uint64) route.Decision {
+	return policy.Decide(&route.Observation{Now: p.now(), Trigger: trigger, Req: ask.RequestView, Inst: views, Seed: seed})
 }
 
 func (p *Pool) trafficLocked(model string) *route.Traffic {

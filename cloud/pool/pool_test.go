@@ -252,6 +252,26 @@ func TestBreakerAndSlowStart(t *testing.T) {
 	}
 }
 
+// TestWouldIsNoTrial: to ask whether there is an instance changes nothing of it.
+func TestWouldIsNoTrial(t *testing.T) {
+	p := still(t, Member{Name: "a", URL: "http://h", Model: "m"})
+	for range 3 {
+		p.inst[0].vitals.failed("500", false, p.now())
+	}
+	later(p, 2*time.Second) // the pause is over
+	before := status(p, "a")
+	if before.Breaker != "half_open" || !p.Would(route.LeastInFlight{}, chat, 1) {
+		t.Fatalf("no instance for a trial: %+v", before)
+	}
+	if got := status(p, "a"); got.Breaker != "half_open" || got.Untried != before.Untried || got.InFlight != (route.InFlight{}) {
+		t.Errorf("%+v, before %+v", got, before)
+	}
+	p.note(p.inst[0], health{}, &probeError{"refused", true})
+	if p.Would(route.LeastInFlight{}, chat, 1) {
+		t.Error("an instance that is gone would take the request")
+	}
+}
+
 // TestBreakerBesideASuspect: an instance whose breaker is open stays a suspect
 // where the others are suspects, too: they may be dead.
 func TestBreakerBesideASuspect(t *testing.T) {
