@@ -29,6 +29,7 @@ type known struct {
 	moved   []state.Transfer
 	copies  map[string]route.Copy // from each address, and from all ("")
 	cost    *cost.Model
+	absurd  bool // it has told a cost model that cannot be
 	// draining and failing are its own words; decoding are the requests that have a
 	// token, by operation.
 	draining bool
@@ -74,6 +75,14 @@ func (k *known) apply(m *state.Message, x *index, now time.Duration) error {
 		DecodeContext: m.DecodeCtxTokens, KVTokens: m.KVBlocksTotal * m.KVBlockSize,
 		KVFree: min(max(m.KVBlocksTotal-m.KVBlocksUsed+m.CachedBlocks, 0), m.KVBlocksTotal) * m.KVBlockSize}
 	return nil
+}
+
+// mispriced forgets the cost model, since the newest cannot be, and reports whether
+// this is the first such.
+func (k *known) mispriced() (first bool) {
+	first = !k.absurd
+	k.cost, k.absurd = nil, true
+	return first
 }
 
 // clip bounds an instance's words.

@@ -19,7 +19,7 @@ const (
 )
 
 // plausible refuses what no instance can mean: decisions are made with these
-// numbers, and people are shown them.
+// numbers, and people are shown them. Its cost model is priced apart.
 func plausible(m *state.Message) error {
 	if !route.Role(m.Role).Valid() || m.Epoch == "" || len(m.Epoch) > maxEpoch {
 		return fmt.Errorf("state message %d: role %.40q or epoch %.40q cannot be", m.Seq, m.Role, m.Epoch)
@@ -41,13 +41,23 @@ func plausible(m *state.Message) error {
 	if f := m.Fingerprint; f != nil {
 		c.words(f.Weights, f.Runner, f.KV)
 	}
-	if c.err == nil && m.Cost != nil {
-		c.err = m.Cost.Check()
-	}
 	if c.err != nil {
 		return fmt.Errorf("state message %d: %w", m.Seq, c.err)
 	}
 	return nil
+}
+
+// priced takes a cost model that cannot be out of a message, with what it says of
+// the steps: it is a file of the worker's, and all else holds without it.
+func priced(m *state.Message) error {
+	if m.Cost == nil {
+		return nil
+	}
+	err := m.Cost.Check()
+	if err != nil {
+		m.Cost, m.ModelMS = nil, 0
+	}
+	return err
 }
 
 // claims keeps the first that cannot be.

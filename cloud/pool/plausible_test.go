@@ -2,6 +2,7 @@ package pool
 
 import (
 	"encoding/json"
+	"log/slog"
 	"math"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/weirhq/weir/engine"
 	"github.com/weirhq/weir/engine/worker/cost"
 	"github.com/weirhq/weir/engine/worker/state"
+	"github.com/weirhq/weir/internal/testproc"
 )
 
 // everything is a message with all that a worker may say.
@@ -27,46 +29,84 @@ func everything() *state.Message {
 	return m
 }
 
-// TestPlausible: each number of a message is looked at, also in its lists and in
-// the cost model.
+// TestPlausible: each number of a message is looked at, also in its lists.
 func TestPlausible(t *testing.T) {
 	if err := plausible(everything()); err != nil {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*state.Message){
-		"role":              func(m *state.Message) { m.Role = "king" },
-		"no epoch":          func(m *state.Message) { m.Epoch = "" },
-		"negative":          func(m *state.Message) { m.Running = -1 },
-		"blocks":            func(m *state.Message) { m.KVBlocksTotal = 1 << 40 },
-		"waiting":           func(m *state.Message) { m.PrefillTokensWaiting = 1 << 40 },
-		"hit rate":          func(m *state.Message) { m.HitRate = 1e308 },
-		"hit rate above 1":  func(m *state.Message) { m.HitRate = 1.5 },
-		"not a number":      func(m *state.Message) { m.HitRate = math.NaN() },
-		"step":              func(m *state.Message) { m.StepMS = -1e300 },
-		"endless step":      func(m *state.Message) { m.StepMS = math.Inf(1) },
-		"model":             func(m *state.Message) { m.ModelMS = -1 },
-		"downtime":          func(m *state.Message) { m.DowntimeMS = 1e12 },
-		"steps":             func(m *state.Message) { m.Steps = math.MaxUint64 },
-		"hits":              func(m *state.Message) { m.PrefixHits = math.MaxUint64 },
-		"prompt":            func(m *state.Message) { m.Requests[0].PromptTokens = -5 },
-		"generated":         func(m *state.Message) { m.Requests[0].Generated = math.MaxInt },
-		"operation":         func(m *state.Message) { m.Requests[0].Operation = strings.Repeat("x", 1000) },
-		"weights":           func(m *state.Message) { m.Fingerprint.Weights = strings.Repeat("x", 1000) },
-		"pulls":             func(m *state.Message) { m.Transfers[0].Pulls = -3 },
-		"bytes":             func(m *state.Message) { m.Transfers[0].Bytes = -1 },
-		"seconds":           func(m *state.Message) { m.Transfers[0].Seconds = math.Inf(1) },
-		"recent":            func(m *state.Message) { m.Transfers[0].Recent.N = -1 },
-		"squares":           func(m *state.Message) { m.Transfers[0].Recent.BytesSquared = 1e300 },
-		"peer":              func(m *state.Message) { m.Transfers[0].Peer = strings.Repeat("x", 1000) },
-		"peers":             func(m *state.Message) { m.Transfers = make([]state.Transfer, 2000) },
-		"cost":              func(m *state.Message) { m.Cost.Pieces[0].Fixed = -1e6 },
-		"absurd cost":       func(m *state.Message) { m.Cost.Pieces[0].PerPair = 1e300 },
-		"cost of no pieces": func(m *state.Message) { m.Cost.Pieces = nil },
+		"role":             func(m *state.Message) { m.Role = "king" },
+		"no epoch":         func(m *state.Message) { m.Epoch = "" },
+		"negative":         func(m *state.Message) { m.Running = -1 },
+		"blocks":           func(m *state.Message) { m.KVBlocksTotal = 1 << 40 },
+		"waiting":          func(m *state.Message) { m.PrefillTokensWaiting = 1 << 40 },
+		"hit rate":         func(m *state.Message) { m.HitRate = 1e308 },
+		"hit rate above 1": func(m *state.Message) { m.HitRate = 1.5 },
+		"not a number":     func(m *state.Message) { m.HitRate = math.NaN() },
+		"step":             func(m *state.Message) { m.StepMS = -1e300 },
+		"endless step":     func(m *state.Message) { m.StepMS = math.Inf(1) },
+		"model":            func(m *state.Message) { m.ModelMS = -1 },
+		"downtime":         func(m *state.Message) { m.DowntimeMS = 1e12 },
+		"steps":            func(m *state.Message) { m.Steps = math.MaxUint64 },
+		"hits":             func(m *state.Message) { m.PrefixHits = math.MaxUint64 },
+		"prompt":           func(m *state.Message) { m.Requests[0].PromptTokens = -5 },
+		"generated":        func(m *state.Message) { m.Requests[0].Generated = math.MaxInt },
+		"operation":        func(m *state.Message) { m.Requests[0].Operation = strings.Repeat("x", 1000) },
+		"weights":          func(m *state.Message) { m.Fingerprint.Weights = strings.Repeat("x", 1000) },
+		"pulls":            func(m *state.Message) { m.Transfers[0].Pulls = -3 },
+		"bytes":            func(m *state.Message) { m.Transfers[0].Bytes = -1 },
+		"seconds":          func(m *state.Message) { m.Transfers[0].Seconds = math.Inf(1) },
+		"recent":           func(m *state.Message) { m.Transfers[0].Recent.N = -1 },
+		"squares":          func(m *state.Message) { m.Transfers[0].Recent.BytesSquared = 1e300 },
+		"peer":             func(m *state.Message) { m.Transfers[0].Peer = strings.Repeat("x", 1000) },
+		"peers":            func(m *state.Message) { m.Transfers = make([]state.Transfer, 2000) },
 	} {
 		m := everything()
 		if change(m); plausible(m) == nil {
 			t.Errorf("%s: taken for plausible", name)
 		}
+	}
+}
+
+// TestMispriced: a cost model that cannot be is left out, with one warning in the
+// life of a process; the rest of the state is taken, and a good model later.
+func TestMispriced(t *testing.T) {
+	p, log := still(t, members("a")...), new(testproc.Log)
+	p.opts.Log = slog.New(slog.NewTextHandler(log, nil))
+	keys, in := keysOf(2), p.inst[0]
+	tell := func(epoch string, seq uint64, change func(*cost.Model)) {
+		m := everything()
+		m.Epoch, m.Seq, m.KeysAdded = epoch, seq, texts(keys)
+		change(m.Cost)
+		if m.Cost.Check() != nil {
+			m.ModelMS = -3e5 // what it says of the steps cannot be either
+		}
+		p.told(t, "a", m)
+	}
+	warned := func() int { return strings.Count(log.String(), "level=WARN") }
+	good := func(*cost.Model) {}
+	tell("e", 1, good)
+	if in.known.cost == nil || in.known.modelMs != 4000 || warned() != 0 {
+		t.Fatalf("a good one: %+v; %s", in.known.cost, log)
+	}
+	for seq, change := range []func(*cost.Model){
+		func(m *cost.Model) { m.Pieces[0].Fixed = -1e6 },
+		func(m *cost.Model) { m.Pieces[0].PerPair = 1e300 },
+		func(m *cost.Model) { m.Pieces = nil },
+	} {
+		tell("e", uint64(seq+2), change)
+		if v, r := p.observeLocked()[0], status(p, "a").Report; v.Cost != nil || in.known.modelMs != 0 || r == nil || r.Running != 2 || in.index.hit(keys) != 2 || len(in.known.copies) == 0 {
+			t.Errorf("change %d: took %+v of the cost, %+v", seq, v.Cost, r)
+		}
+		if got := log.String(); warned() != 1 || !strings.Contains(got, "instance=a epoch=e ") {
+			t.Errorf("change %d: %s", seq, got)
+		}
+	}
+	if tell("e", 5, good); in.known.cost == nil || in.known.modelMs != 4000 {
+		t.Error("a good one after them is not taken")
+	}
+	if tell("e2", 1, func(m *cost.Model) { m.Pieces = nil }); warned() != 2 || !strings.Contains(log.String(), "epoch=e2 ") {
+		t.Errorf("another process: %s", log)
 	}
 }
 

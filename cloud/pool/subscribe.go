@@ -131,12 +131,16 @@ func (p *Pool) hear(in *instance, m *state.Message) error {
 	if m.Model != "" && m.Model != in.Served {
 		return fmt.Errorf("state of model %.80q, configured is %q", m.Model, in.Served)
 	}
+	mispriced := priced(m)
 	if err := plausible(m); err != nil {
 		return err
 	}
 	in.reborn(m.Epoch)
 	if err := in.known.apply(m, &in.index, now); err != nil {
 		return err
+	}
+	if mispriced != nil && in.known.mispriced() {
+		p.opts.Log.Warn("an instance's cost model is left out: measure it anew with 'weir worker bench'", "instance", in.Name, "epoch", in.epoch, "error", mispriced)
 	}
 	in.seen, in.role = now, route.Role(m.Role)
 	if m.Context > 0 {
