@@ -120,7 +120,9 @@ func TestZip(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fmt.Fprint(w, unc)
+			if !strings.HasSuffix(f, "/") { // of a folder
+				fmt.Fprint(w, unc)
+			}
 		}
 		if err := zw.Close(); err != nil {
 			t.Fatal(err)
@@ -135,9 +137,14 @@ func TestZip(t *testing.T) {
 	if code != 0 || !strings.Contains(out, `"unc/A_to_B/mmlu"`) {
 		t.Errorf("exit %d: %s%s", code, out, errs)
 	}
-	for _, in := range []string{pack(), pack("a", "b"), pack("a")[:40]} {
+	for _, in := range []string{pack(), pack("a", "b"), pack("a")[:40], pack("d/"), pack("__MACOSX/._a"), pack("a", "b", "__MACOSX/._a")} {
 		if _, err := Read(strings.NewReader(in), "f", Columns{}); err == nil {
 			t.Error("an archive without one file is accepted")
+		}
+	}
+	for _, in := range []string{pack("x.csv", "__MACOSX/._x.csv"), pack("d/", "d/.DS_Store", "d/x.csv", "__MACOSX/d/._x.csv"), pack("._x.csv", "x.csv")} {
+		if d, err := Read(strings.NewReader(in), "f", Columns{}); err != nil || len(d.Records) == 0 {
+			t.Errorf("an archive as macOS packs one: %v", err)
 		}
 	}
 }

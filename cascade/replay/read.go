@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
+	"slices"
 	"strings"
 )
 
@@ -80,10 +82,18 @@ func unzip(r io.Reader) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(archive.File) != 1 {
-		return nil, fmt.Errorf("it holds %d files: want one", len(archive.File))
+	files := slices.DeleteFunc(archive.File, besides)
+	if len(files) != 1 {
+		return nil, fmt.Errorf("it holds %d files: want one", len(files))
 	}
-	return archive.File[0].Open()
+	return files[0].Open()
+}
+
+// besides reports whether an entry is a folder, or of what macOS packs beside the
+// files: their attributes (AppleDouble) and how a folder looks.
+func besides(f *zip.File) bool {
+	name := path.Base(f.Name)
+	return strings.HasSuffix(f.Name, "/") || strings.HasPrefix(f.Name, "__MACOSX/") || strings.HasPrefix(name, "._") || name == ".DS_Store"
 }
 
 // readCSV reads cells that are separated by commas, tabs or semicolons,
