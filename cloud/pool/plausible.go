@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/weirhq/weir/cloud/route"
@@ -23,6 +24,9 @@ const (
 func plausible(m *state.Message) error {
 	if !route.Role(m.Role).Valid() || m.Epoch == "" || len(m.Epoch) > maxEpoch {
 		return fmt.Errorf("state message %d: role %.40q or epoch %.40q cannot be", m.Seq, m.Role, m.Epoch)
+	}
+	if m.Seq == 0 {
+		return errors.New("state message without its number")
 	}
 	if len(m.Transfers) > maxTransfers {
 		return fmt.Errorf("state message %d tells of %d peers", m.Seq, len(m.Transfers))

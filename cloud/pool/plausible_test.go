@@ -36,6 +36,7 @@ func TestPlausible(t *testing.T) {
 	}
 	for name, change := range map[string]func(*state.Message){
 		"role":             func(m *state.Message) { m.Role = "king" },
+		"no number":        func(m *state.Message) { m.Seq = 0 },
 		"no epoch":         func(m *state.Message) { m.Epoch = "" },
 		"negative":         func(m *state.Message) { m.Running = -1 },
 		"blocks":           func(m *state.Message) { m.KVBlocksTotal = 1 << 40 },
@@ -133,6 +134,7 @@ func FuzzPlausible(f *testing.F) {
 		f.Add(string(data))
 	}
 	f.Add(`{"full":true,"seq":1,"epoch":"e","role":"mixed","step_ms":-1e300,"hit_rate":1e308,"transfers":[{"pulls":-3}]}`)
+	f.Add(`{"full":true,"epoch":"e","role":"decode"}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		m := new(state.Message)
 		if json.Unmarshal([]byte(text), m) != nil {
