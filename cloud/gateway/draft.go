@@ -282,7 +282,7 @@ func (d *draft) broke(f *legError) (over bool) {
 		d.endedBy(f)
 		return true
 	case f.moved != nil && d.stream.begun():
-		d.result.Reason = d.judge.Verdict().Reason
+		d.result.Reason, d.tries.err = d.judge.Verdict().Reason, f.api
 		d.handOver(f.moved)
 		return false
 	case f.moved != nil: // what nobody has seen is not worth the move
