@@ -120,7 +120,7 @@ func (a *admitted) newDraft(tier int) *draft {
 		return nil
 	}
 	d := &draft{attempt: &attempt{admitted: a, id: contract.NewID(), began: time.Now(), sel: sel, pool: name},
-		form: a.form(), tier: tier}
+		form: a.form(), tier: tier, posed: a.ask}
 	d.judge = a.tries.policy.Draft(tier, d.form)
 	d.draft = true
 	d.describe(decision)
@@ -252,6 +252,7 @@ func (a *admitted) standsIn(why cascade.Reason) bool {
 	d := slices.MaxFunc(a.tries.waits, func(d, e *draft) int { return cmp.Compare(d.sure, e.sure) })
 	a.tries.waits = slices.DeleteFunc(a.tries.waits, func(other *draft) bool { return other == d })
 	a.endWaiting(tenants.OutcomeEscalated)
+	a.ask = d.posed
 	a.inPool(d.pool)
 	if s := a.stream; s != nil {
 		s.early, s.holding, s.shown = s.early[:0], false, d.shown

@@ -28,6 +28,7 @@ type draft struct {
 	judge *cascading.Draft
 	form  cascading.Form
 	tier  int
+	posed ask // the request as this draft was asked
 
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -39,7 +40,6 @@ type draft struct {
 
 	answer  *cascading.Answer // that came at once
 	model   []byte            // the upstream's word, with its quotes
-	ceiling int               // most, when the leg began
 	held    [][]byte          // events that the client has not seen
 	tail    [][]byte          // the last ones, from the finish reason on
 	text    bool              // something was said
@@ -119,7 +119,7 @@ func (d *draft) open() *legError {
 	if !isEventStream(resp) {
 		return broken(route.StageDecode, d.sel.Decode, "the model server did not stream")
 	}
-	d.in, d.ceiling = sse.NewReader(resp.Body), d.most()
+	d.in = sse.NewReader(resp.Body)
 	return nil
 }
 
@@ -175,12 +175,12 @@ func (d *draft) step() (cascades.Output, *legError) {
 		return d.end(), nil
 	}
 	c := chunk.Read(data)
-	switch {
+	switch most := d.most(); {
 	case c.Bad || c.Failed():
 		return cascades.Output{}, engineFailure(leg, &c)
 	case c.Moved != nil:
 		return cascades.Output{}, movedFailure(leg, c.Moved)
-	case d.ceiling > 0 && c.Token && d.used.delivered >= d.ceiling:
+	case most > 0 && c.Token && d.used.delivered >= most:
 		return cascades.Output{}, endless(leg)
 	}
 	if err := d.pass(data, &c); err != nil {

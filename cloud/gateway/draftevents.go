@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"time"
 
 	cascades "github.com/weirhq/weir/cascade/stream"
@@ -116,9 +117,12 @@ func (d *draft) handTo() {
 }
 
 // continueAfter makes the request one that goes on after the text shown: it
-// becomes the last assistant message, or the end of the prompt.
+// becomes the last assistant message, or the end of the prompt. What the draft was
+// asked stays as it is: it may have to stand in.
 func (a *admitted) continueAfter(s *shown) {
-	body, req := a.ask.body, a.ask.req
+	body, own := maps.Clone(a.ask.body), *a.ask.req
+	req := &own
+	a.ask.body, a.ask.req = body, req
 	var begun string
 	_ = json.Unmarshal(fmt.Appendf(nil, `"%s"`, s.text), &begun) // the inside of a JSON string
 	if a.ask.kind == kindText {
