@@ -45,8 +45,11 @@ func (b *bench) wait(ctx context.Context, s fake.Stage, c fake.Call, _ http.Resp
 func newBench(t testing.TB, adjust func(*Options), weir bool, names ...string) *bench {
 	t.Helper()
 	b := &bench{engines: map[string]*fake.Engine{}, doors: map[string]*fake.Door{}}
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
-	t.Cleanup(client.CloseIdleConnections)
+	newClient := func() *http.Client {
+		c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+		t.Cleanup(c.CloseIdleConnections)
+		return c
+	}
 	var members []pool.Member
 	for _, name := range names {
 		role := map[byte]route.Role{'p': route.Prefill, 'd': route.Decode}[name[0]]
@@ -66,11 +69,11 @@ func newBench(t testing.TB, adjust func(*Options), weir bool, names ...string) *
 	}
 	b.rig = newRig(t, func(o *Options) {
 		var err error
-		b.pool, err = pool.New(pool.Options{Client: client, Log: o.Log, Members: members, Interval: 50 * time.Millisecond, Timeout: time.Minute})
+		b.pool, err = pool.New(pool.Options{Client: newClient(), Log: o.Log, Members: members, Interval: 50 * time.Millisecond, Timeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Pool, o.Client = b.pool, client
+		o.Pool, o.Client = b.pool, newClient()
 		if adjust != nil {
 			adjust(o)
 		}
@@ -154,7 +157,8 @@ func (f fate) begins(t *testing.T, at string, weir bool, names ...string) *bench
 	return newBench(t, f.of(at), weir, names...)
 }
 
-// befalls lets the fault happen to an instance's requests of a leg, "" for any.
+// befalls lets the fault happen to an instance's requests of a leg, "" for any. Of a
+// door that is shut the pool's probes do not hear: their connection is an old one.
 func (b *bench) befalls(name string, s fake.Script) {
 	if s.Fault == refused {
 		b.doors[name].Shut()
