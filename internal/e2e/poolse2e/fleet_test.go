@@ -279,11 +279,14 @@ type pooled struct {
 	Role     string
 	Model    string
 	InFlight struct{ Requests int } `json:"in_flight"`
-	Report   *struct{ Running, Waiting int }
-	Ready    bool
-	Suspect  bool
-	Failing  string
-	Moves    moved
+	Report   *struct {
+		AgeMs            int64 `json:"age_ms"`
+		Running, Waiting int
+	}
+	Ready   bool
+	Suspect bool
+	Failing string
+	Moves   moved
 }
 
 // moved counts streams that left an instance, by cause, and that came.
